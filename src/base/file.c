@@ -39,7 +39,7 @@ Err file_join(char *out, const char *dir, const char *name) {
   const char *slash = n && dir[n - 1] != '/' ? "/" : "";
   int len = snprintf(out, FILE_PATH_MAX, "%s%s%s", dir, slash, name);
   if (len < 0 || len >= FILE_PATH_MAX)
-    return err_set(ERR_WORK, "this path is too long: %s/%s", dir, name);
+    return err_set(ERR_WORK, "this path is too long; choose a shorter one: %s/%s", dir, name);
   return ERR_OK;
 }
 
@@ -53,16 +53,19 @@ Err file_program_dir(char *out) {
 
 Err file_mkdirs(const char *path) {
   char part[FILE_PATH_MAX];
-  if (!*path) return err_set(ERR_WORK, "cannot make a directory without a name");
+  if (!*path)
+    return err_set(ERR_WORK, "cannot create a directory: its name is empty; give a path");
   TRY(file_join(part, path, ""));
   for (char *at = part + 1; *at; at++) {
     if (*at != '/') continue;
     *at = '\0';
     if (mkdir(part, 0777) != 0 && errno != EEXIST)
-      return err_errno("cannot make the directory", part);
+      return err_errno("cannot create the directory", part);
     *at = '/';
   }
-  if (!file_is_dir(path)) return err_set(ERR_WORK, "%s exists and is not a directory", path);
+  if (!file_is_dir(path))
+    return err_set(ERR_WORK,
+                   "%s exists and is not a directory; remove it or choose another path", path);
   return ERR_OK;
 }
 
@@ -118,7 +121,8 @@ Err file_open(const char *path, int *fd, uint64_t *bytes) {
   if (fstat(*fd, &st) != 0)
     err = err_errno("cannot read", path);
   else if (S_ISDIR(st.st_mode))
-    err = err_set(ERR_WORK, "%s is a directory, not a regular file", path);
+    err = err_set(ERR_WORK, "%s is a directory, not a regular file; give the path of a file",
+                  path);
   else if (!S_ISREG(st.st_mode))
     err = err_set(ERR_WORK,
                   "%s is not a regular file but a pipe or a device; save its contents to a "
@@ -145,8 +149,10 @@ Err file_read(const char *path, size_t limit, Str *into) {
     if (n < 0) err = err_errno("cannot read", path);
     if (n <= 0) break;
     if (into->len + (size_t)n > limit) {
-      err = err_set(ERR_WORK, "%s is larger than the %zu bytes allowed for such a file", path,
-                    limit);
+      err = err_set(ERR_WORK,
+                    "%s is larger than the %zu bytes allowed for such a file; check that it is "
+                    "the right file",
+                    path, limit);
       break;
     }
     str_addn(into, block, (size_t)n);
@@ -158,7 +164,8 @@ Err file_read(const char *path, size_t limit, Str *into) {
 Err file_write(const char *path, const char *bytes, size_t len) {
   char beside[FILE_PATH_MAX];
   int n = snprintf(beside, sizeof beside, "%s.tmp.%ld", path, (long)getpid());
-  if (n < 0 || n >= FILE_PATH_MAX) return err_set(ERR_WORK, "this path is too long: %s", path);
+  if (n < 0 || n >= FILE_PATH_MAX)
+    return err_set(ERR_WORK, "this path is too long; choose a shorter one: %s", path);
   FileWriter w;
   TRY(file_create(&w, beside));
   Err err = file_put(&w, bytes, len);

@@ -52,7 +52,7 @@ static Err write_line(LineFile *f, const char *line, size_t len) {
   if (written == len) return ERR_OK;
   Err err = err_errno("cannot write", f->path);
   if (written > 0 && is_regular && ftruncate(f->fd, before.st_size) != 0)
-    err = err_context("half a line is left in %s", f->path);
+    err = err_context("an incomplete line remains in %s", f->path);
   return err;
 }
 

@@ -129,7 +129,7 @@ static Err store_flag_alias(OptSet *set, const OptMatch *m, const char *word, So
   TRY(read_truth(word, &is_on));
   bool is_default = m->spec->initial && strcmp(m->spec->initial, m->alias->value) == 0;
   if (is_on == 0 && (source == FROM_LINE || is_default))
-    return err_set(ERR_USAGE, "no %s does not say what to use instead; set %s to a value",
+    return err_set(ERR_USAGE, "no %s does not select another value; set %s to the value to use",
                    m->alias->alias, m->spec->name);
   if (is_on == 0) return ERR_OK;
   snprintf(value, sizeof value, "%s", m->alias->value);
@@ -344,9 +344,10 @@ static Err parse_config_line(OptSet *set, char *line, Source source) {
   int most = most_words(s) ? most_words(s) : 1;
   int words = split_words(value, word, most);
   if (words < 0)
-    return err_set(ERR_USAGE, "'%s' takes %s, at most %d %s; quote what holds blanks", s->name,
-                   s->arg ? s->arg : "yes or no", most, most == 1 ? "word" : "words");
-  if (words == 0) return err_set(ERR_USAGE, "'%s' has no value", s->name);
+    return err_set(ERR_USAGE,
+                   "'%s' takes %s, at most %d %s; put words with blanks into double quotes",
+                   s->name, s->arg ? s->arg : "yes or no", most, most == 1 ? "word" : "words");
+  if (words == 0) return err_set(ERR_USAGE, "'%s' has no value; write one after '='", s->name);
   Err err = m.alias && m.alias->value ? store_flag_alias(set, &m, word[0], source)
                                       : store_value(set, s, word, words, source);
   return err ? name_in_error(&m, "") : ERR_OK;
@@ -365,7 +366,7 @@ static Err parse_config(OptSet *set, const char *text, size_t len, const char *w
     str_addn(&line, text + at, n);
     err = str_check(&line);
     if (!err && memchr(text + at, '\0', n))
-      err = err_set(ERR_USAGE, "a zero byte; save the file as UTF-8 text");
+      err = err_set(ERR_USAGE, "the file contains a NUL byte; save it as UTF-8 text");
     if (!err) err = parse_config_line(set, line.s, source);
     if (err) err = err_context("%s:%zu", where, number);
     at += n + 1;

@@ -49,7 +49,12 @@ Err out_flush(void) {
   bool failed_before = ferror(stdout) != 0;
   if (fflush(stdout) != 0) return err_errno("cannot write", out_name);
   /* An earlier write failed, and errno no longer contains its reason. */
-  return failed_before ? err_set(ERR_WORK, "cannot write %s", out_name) : ERR_OK;
+  return failed_before
+             ? err_set(
+                   ERR_WORK,
+                   "cannot write %s: an earlier write failed; check the free space of the disk",
+                   out_name)
+             : ERR_OK;
 }
 
 bool out_is_reader_gone(void) {

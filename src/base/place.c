@@ -112,8 +112,9 @@ Err place_pin_file(PlacePin *pin, const char *path) {
   TRY(place_open(&f, path));
   Err err = ERR_OK;
   if (f.size > SIZE_MAX)
-    err =
-        err_set(ERR_WORK, "%s is too large for this machine: %" PRIu64 " bytes", path, f.size);
+    err = err_set(ERR_WORK,
+                  "%s is too large for this machine: %" PRIu64 " bytes; use a 64-bit machine",
+                  path, f.size);
   if (!err) err = place_pin(&f, 0, (size_t)f.size, pin);
   place_close(&f);
   return err;
@@ -191,8 +192,10 @@ Err place_read_all(const char *path, size_t limit, Str *into) {
   }
   TRY(open_kind(&f, kind));
   if (f.size > limit)
-    err = err_set(ERR_WORK, "%s is larger than the %zu bytes allowed for such a file", path,
-                  limit);
+    err = err_set(ERR_WORK,
+                  "%s is larger than the %zu bytes allowed for such a file; check that it is "
+                  "the right file",
+                  path, limit);
   if (!err) err = read_blocks(&f, into, add_to_str);
   place_close(&f);
   return err ? err : str_check(into);
@@ -221,7 +224,8 @@ static Err add_to_file(void *context, const uint8_t *bytes, size_t len) {
 Err place_copy(const char *from, const char *to) {
   char beside[FILE_PATH_MAX];
   int n = snprintf(beside, sizeof beside, "%s.tmp.%ld", to, (long)getpid());
-  if (n < 0 || n >= FILE_PATH_MAX) return err_set(ERR_WORK, "this path is too long: %s", to);
+  if (n < 0 || n >= FILE_PATH_MAX)
+    return err_set(ERR_WORK, "this path is too long; choose a shorter one: %s", to);
   PlaceFile f;
   FileWriter w = {.fd = -1};
   TRY(place_open(&f, from));

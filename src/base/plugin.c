@@ -21,7 +21,8 @@ static Err look_in_list(const char *list, const char *name, char *path, Str *loo
   for (const char *at = list; *at && !*found;) {
     size_t n = strcspn(at, ":");
     if (n >= sizeof dir)
-      return err_set(ERR_USAGE, "a directory in TRIREME_PLUGIN_PATH is too long");
+      return err_set(ERR_USAGE,
+                     "a directory in TRIREME_PLUGIN_PATH is too long; use a shorter path");
     memcpy(dir, at, n);
     dir[n] = '\0';
     if (n) TRY(look_in(dir, name, path, looked, found));

@@ -51,16 +51,15 @@ static Err add_pair(Batch *b, const DataSet *d, Shard *shard, uint64_t within, u
   size_t s = b->rows[0], t = b->rows[1], n = view.len[0], m = view.len[1];
   if (n > d->meta.max_tokens || m > d->meta.max_tokens) {
     return err_set(ERR_WORK,
-                   "%s is damaged: pair %llu has %zu and %zu tokens where %u are the most; "
-                   "prepare the data set again",
+                   "%s is damaged: pair %llu has %zu and %zu tokens, but at most %u are "
+                   "allowed; prepare the data set again",
                    shard->file.map.path, (unsigned long long)within, n, m, d->meta.max_tokens);
   }
   if (s + n + 1 > b->capacity || t + m + 1 > b->capacity) {
-    return err_set(
-        ERR_WORK,
-        "%s/%s and the shards disagree about the length of pair %llu; prepare the data set "
-        "again",
-        d->dir, d->meta.order.name, (unsigned long long)b->pair[k]);
+    return err_set(ERR_WORK,
+                   "%s/%s and the shards disagree about the length of pair %llu; prepare the "
+                   "data set again",
+                   d->dir, d->meta.order.name, (unsigned long long)b->pair[k]);
   }
   const Meta *meta = &d->meta;
   TRY(shard_copy(shard, &view, 0, b->src + s));
@@ -169,7 +168,8 @@ static Err add_pairs_from(Batch *b, DataReader *r, Split split, uint64_t *next) 
     if (!fits && b->sentences) break;
     if (!fits) {
       return err_set(ERR_USAGE,
-                     "a sentence of the %s text has %u and %u tokens; raise --batch-tokens",
+                     "a sentence of the %s text has %u and %u tokens, more than a batch can "
+                     "hold; raise --batch-tokens",
                      split_name[split], view.len[0], view.len[1]);
     }
     b->pair[b->sentences] = *next;

@@ -64,13 +64,13 @@ Err checked_open(CheckedFile *f, PlacePin *map, uint64_t payload) {
    * overflow. */
   if (payload > f->map.size) {
     err = err_set(ERR_WORK,
-                  "%s is truncated: it has %zu bytes where its header promises more than %llu; "
+                  "%s is truncated: it has %zu bytes, but its header requires more than %llu; "
                   "prepare the data set again",
                   f->map.path, f->map.size, (unsigned long long)payload);
   } else if (f->map.size - payload != checked_table_size(payload)) {
     err = err_set(
         ERR_WORK,
-        "%s is %s: it has %zu bytes where its header promises %llu; prepare the data set again",
+        "%s is %s: it has %zu bytes, but its header requires %llu; prepare the data set again",
         f->map.path,
         f->map.size < payload + checked_table_size(payload) ? "truncated" : "damaged",
         f->map.size, (unsigned long long)(payload + checked_table_size(payload)));
@@ -80,8 +80,8 @@ Err checked_open(CheckedFile *f, PlacePin *map, uint64_t payload) {
     uint32_t own = crc_add(0, f->map.bytes + payload, blocks * sizeof own);
     if (own != get_crc(f, blocks)) {
       err = err_set(ERR_WORK,
-                    "%s is damaged at byte %zu: its table of checksums is wrong; prepare the "
-                    "data set again",
+                    "%s is damaged at byte %zu: its table of checksums does not match its own "
+                    "checksum; prepare the data set again",
                     f->map.path, f->payload);
     } else {
       err = mem_alloc(&f->tested, blocks, sizeof *f->tested);
@@ -104,7 +104,7 @@ static Err test_block(CheckedFile *f, size_t block) {
   if (crc != get_crc(f, block)) {
     return err_set(
         ERR_WORK,
-        "%s is damaged between bytes %zu and %zu (checksum); prepare the data set again",
+        "%s is damaged between bytes %zu and %zu (wrong checksum); prepare the data set again",
         f->map.path, begin, begin + len);
   }
   atomic_store_explicit(&f->tested[block], 1, memory_order_relaxed);

@@ -51,8 +51,8 @@ static Err copy_pairs(Convert *c, Shard *shard, ManifestEntry *e) {
     for (int side = 0; side < 2; side++) {
       if (view.len[side] > c->from.meta.max_tokens)
         return err_set(ERR_WORK,
-                       "%s is damaged: pair %llu has %u tokens where %u are the most; prepare "
-                       "the data set again",
+                       "%s is damaged: pair %llu has %u tokens, but at most %u are allowed; "
+                       "prepare the data set again",
                        shard->file.map.path, (unsigned long long)i, view.len[side],
                        c->from.meta.max_tokens);
       TRY(shard_copy(shard, &view, side, ids[side]));
@@ -81,7 +81,9 @@ static Err convert_shard(Convert *c, Split split, size_t i) {
   TRY(manifest_append(path, &e));
   fault_point("convert-shard");
   progress_set(&c->progress, c->progress.done + file->pairs);
-  if (stop_asked()) return err_set(ERR_WORK, "stopped by a signal; nothing was converted");
+  if (stop_asked())
+    return err_set(ERR_WORK,
+                   "stopped by a signal; nothing was converted: run the command again");
   return meta_add_shard(&c->meta->split[split], &e.file);
 }
 

@@ -29,15 +29,14 @@ static Err read_meta(DataSet *d) {
   TRY(place_check(d->dir));
   TRY(dataset_path(d, "dataset.json", path));
   if (!place_exists(d->dir))
-    return err_set(
-        ERR_WORK,
-        "there is no data set %s: nothing has this name; check the path, or make one "
-        "with 'trireme prepare'",
-        d->dir);
+    return err_set(ERR_WORK,
+                   "there is no data set %s: the path does not exist; check the path, or "
+                   "create one with 'trireme prepare'",
+                   d->dir);
   if (!place_exists(path)) {
     return err_set(
         ERR_WORK,
-        "%s is not a data set: it has no dataset.json; make one with 'trireme prepare'",
+        "%s is not a data set: it has no dataset.json; create one with 'trireme prepare'",
         d->dir);
   }
   Str text = {0};
@@ -185,8 +184,8 @@ static Err check_tokenizer(const DataSet *d) {
   sha256_end(&sha, hex);
   if (strcmp(hex, m->tokenizer_sha256) != 0) {
     err = err_set(ERR_WORK,
-                  "%s is not the data set's own tokenizer: its SHA-256 is %.12s…, not %.12s…; "
-                  "bring that one back, or prepare the data set again",
+                  "%s is not the tokenizer of this data set: its SHA-256 is %.12s…, expected "
+                  "%.12s…; restore the original file, or prepare the data set again",
                   path, hex, m->tokenizer_sha256);
     goto done;
   }
@@ -387,7 +386,7 @@ Err dataset_verify_file(const DataSet *d, const MetaFile *file) {
   TRY(place_sha256(path, hex));
   if (strcmp(hex, file->sha256) == 0) return ERR_OK;
   return err_set(ERR_WORK,
-                 "%s is not what prepare wrote: its SHA-256 is %.12s…, not %.12s…; prepare the "
+                 "%s is damaged: its SHA-256 is %.12s…, but prepare wrote %.12s…; prepare the "
                  "data set again",
                  path, hex, file->sha256);
 }

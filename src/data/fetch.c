@@ -245,7 +245,8 @@ static Err begin_body(Fetch *f) {
   }
   if (partial && is_http(f) && f->range_start != f->asked) {
     return err_set(ERR_WORK,
-                   "cannot fetch %s: the server sent a different byte range than requested",
+                   "cannot fetch %s: the server sent a different byte range than requested; "
+                   "try again later, or use --mirror",
                    f->shown);
   }
   if (partial && !same_version(&f->version, &f->seen, f->job->sha256 != NULL)) {
@@ -275,8 +276,10 @@ static Err begin_body(Fetch *f) {
 
 static Err write_bytes(Fetch *f, const char *bytes, size_t len) {
   if (f->job->bytes && f->at + len > f->job->bytes) {
-    return err_set(ERR_WORK, "%s is longer than the %llu bytes expected", f->shown,
-                   (unsigned long long)f->job->bytes);
+    return err_set(ERR_WORK,
+                   "%s is longer than the %llu bytes expected; the recipe may be for another "
+                   "version of the file",
+                   f->shown, (unsigned long long)f->job->bytes);
   }
   while (len) {
     ssize_t n = pwrite(f->fd, bytes, len, (off_t)f->at);
@@ -349,10 +352,9 @@ static Outcome failed_status(Fetch *f) {
   long status = 0;
   curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &status);
   if (status == 416 && f->asked) return OVER;
-  const char *remedy = status == 404 || status == 410 ? "; it is no longer there"
-                       : status == 401 || status == 403
-                           ? "; it may not be read without a password"
-                           : "";
+  const char *remedy = status == 404 || status == 410   ? "; the file is no longer available"
+                       : status == 401 || status == 403 ? "; it requires a password"
+                                                        : "";
   f->err =
       err_set(ERR_WORK, "cannot fetch %s: the server answers %ld%s", f->shown, status, remedy);
   return status == 408 || status == 429 || status >= 500 ? AGAIN : NEVER;
@@ -443,7 +445,7 @@ static Outcome send_request(Fetch *f) {
   CURLcode code = curl_easy_perform(curl);
   if (f->stalled) {
     code = CURLE_OPERATION_TIMEDOUT;
-    snprintf(f->reason, sizeof f->reason, "no byte came for %.0f s",
+    snprintf(f->reason, sizeof f->reason, "no data arrived for %.0f s",
              progress_clock() - f->last_byte);
   }
   Outcome outcome = judge_outcome(f, code);
@@ -592,9 +594,10 @@ Err fetch_file(const FetchJob *job) {
   pthread_once(&curl_once, curl_begin);
   f.curl = curl_ready == CURLE_OK ? curl_easy_init() : NULL;
   if (!f.curl)
-    return err_set(ERR_WORK,
-                   "cannot fetch %s: libcurl cannot start, probably for lack of memory",
-                   f.shown);
+    return err_set(
+        ERR_WORK,
+        "cannot fetch %s: libcurl cannot be initialized, probably because memory is low",
+        f.shown);
   Err err = fetch_locked(&f);
   if (err && f.at == 0 && f.fd >= 0) { /* An empty .part file is not worth keeping. */
     unlink(f.part);

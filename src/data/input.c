@@ -96,8 +96,8 @@ static Err begin_zstd(Input *in) {
   return ERR_OK;
 #else
   return err_set(ERR_WORK,
-                 "%s is Zstandard, and this trireme was built without it: install "
-                 "libzstd-dev and build again",
+                 "%s is compressed with Zstandard, which this program was built without: "
+                 "install libzstd-dev and build it again",
                  in->path);
 #endif
 }
@@ -178,7 +178,7 @@ static Err decode_gzip(Input *in, size_t room, size_t *made) {
   if (code == Z_STREAM_END)
     inflateReset(z); /* A gzip file may have several members. */
   else if (code != Z_OK && code != Z_BUF_ERROR)
-    return report_damage(in, z->msg ? z->msg : "not gzip");
+    return report_damage(in, z->msg ? z->msg : "invalid gzip data");
   return ERR_OK;
 }
 
@@ -202,7 +202,7 @@ static Err decode_zstd(Input *in, size_t room, size_t *made) {
 #else
   (void)room;
   (void)made;
-  return report_damage(in, "Zstandard");
+  return report_damage(in, "Zstandard is not supported");
 #endif
 }
 

@@ -69,7 +69,10 @@ Err loader_open(Loader **out, DataSet *d, const OrderPlan *plan, const LoaderSpe
     err = batch_new(&l->ring[i], plan->capacity, plan->most_sentences);
   if (!err) {
     l->started = pthread_create(&l->thread, NULL, fill_batches, l) == 0;
-    if (!l->started) err = err_set(ERR_WORK, "cannot start a thread to read data");
+    if (!l->started)
+      err = err_set(
+          ERR_WORK,
+          "cannot start a thread to read data; raise the limit of processes (ulimit -u)");
   }
   if (err)
     loader_close(l);

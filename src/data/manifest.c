@@ -73,7 +73,8 @@ static Err append_line(int fd, const Str *line, const char *path) {
   Err err = write_all(fd, line->s, line->len, path);
   fault_point("manifest-append");
   if (!err) err = sync_file(fd, path);
-  if (err && ftruncate(fd, before) != 0) log_warn("%s: cannot remove an unfinished line", path);
+  if (err && ftruncate(fd, before) != 0)
+    log_warn("cannot remove an incomplete line at the end of %s", path);
   return err;
 }
 

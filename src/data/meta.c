@@ -118,7 +118,8 @@ Err meta_print(const Meta *m, Str *out) {
   json_decref(root);
   return ok ? str_check(out)
             : err_set(ERR_WORK,
-                      "a name or text that is not UTF-8 cannot be recorded in dataset.json");
+                      "a name or text that is not UTF-8 cannot be stored in dataset.json; "
+                      "rename the file");
 }
 
 /* State of parsing: the first error is stored with its path in the document, and everything after
@@ -309,7 +310,9 @@ Err meta_parse(Meta *meta, const char *text, size_t len, const char *where) {
   json_error_t error;
   TRY(jsondoc_check(text, len, where));
   json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
-  if (!root) return err_set(ERR_WORK, "%s:%d: not JSON: %s", where, error.line, error.text);
+  if (!root)
+    return err_set(ERR_WORK, "%s:%d: not JSON: %s; prepare the data set again", where,
+                   error.line, error.text);
   Parse parse = {.where = where};
   Err err = get_meta(&parse, root, meta);
   json_decref(root);

@@ -90,7 +90,7 @@ static Err read_table(Order *o, const OrderHeader2 *h) {
     OrderEntry e;
     size_t at = sizeof *h + i * sizeof e;
     memcpy(&e, o->file.map.bytes + at, sizeof e);
-    if (e.offset < end) return refuse_window(o, at, "a window inside another");
+    if (e.offset < end) return refuse_window(o, at, "a window that overlaps another");
     TRY(add_window(o, &e, at));
     end = e.offset + e.cells * sizeof(OrderCell) + e.pairs * sizeof(uint32_t);
   }

@@ -270,7 +270,7 @@ static Err check_capacity(const Order *o, uint32_t capacity) {
   }
   if (longest + 1 <= capacity) return ERR_OK;
   return err_set(ERR_USAGE,
-                 "a batch of %u tokens a side cannot hold the longest sentence, %u tokens "
+                 "a batch of %u tokens per side cannot hold the longest sentence, %u tokens "
                  "with its end mark; give --batch-tokens %u or more",
                  capacity, longest + 1, longest + 1);
 }

@@ -63,7 +63,8 @@ static Err add_raw(PipelineBlock *b, int side, const char *line, size_t len) {
 static Err refuse_lengths(Source *s) {
   for (int side = 0; side < 2; side++) TRY(input_skip(s->in[side], UINT64_MAX));
   return err_set(ERR_WORK,
-                 "%s has %llu lines and %s has %llu: the two sides must match line by line",
+                 "%s has %llu lines and %s has %llu: the two sides must match line by line; "
+                 "give files with the same number of lines",
                  name_of(s, 0), (unsigned long long)input_number(s->in[0]), name_of(s, 1),
                  (unsigned long long)input_number(s->in[1]));
 }
@@ -192,13 +193,14 @@ static Err record_source(Source *s) {
   MetaSource m = {.lines = input_number(s->in[0])};
   for (int side = 0; side < 2 && s->in[side]; side++) {
     if (!utf8_escape(input->name[side], m.name[side], sizeof m.name[side]))
-      return err_set(ERR_WORK, "the file name %s is too long", input->name[side]);
+      return err_set(ERR_WORK, "the file name %s is too long; rename the file",
+                     input->name[side]);
     m.bytes[side] = input_bytes(s->in[side]);
     s->read_before += m.bytes[side];
     input_sha256(s->in[side], m.sha256[side]);
   }
   if (m.lines == 0)
-    return err_set(ERR_WORK, "%s is empty; it must have one sentence a line", name_of(s, 0));
+    return err_set(ERR_WORK, "%s is empty; it must have one sentence per line", name_of(s, 0));
   return s->pipe->has_record ? meta_add_source(&s->pipe->inputs, &m) : ERR_OK;
 }
 
@@ -406,7 +408,7 @@ static Err run_threads(Pipe *p, PipelineTake take, void *context) {
   for (; started < n && !err; started++) {
     if (pthread_create(&thread[started], NULL, started == 0 ? read_inputs : process_blocks,
                        p)) {
-      err = err_set(ERR_WORK, "cannot start %zu threads; ask for fewer with --threads", n);
+      err = err_set(ERR_WORK, "cannot start %zu threads; use a smaller --threads", n);
       break;
     }
   }

@@ -123,7 +123,9 @@ Err prepare_encode_held_out(Prepare *p, Split which, const TextPair *input) {
     TRY_DONE(file_finish(&h.raw[side], raw->sha256));
   }
   if (p->entry.file.pairs == 0) {
-    err = err_set(ERR_WORK, "no line of the %s text can be used: it is empty or too long",
+    err = err_set(ERR_WORK,
+                  "no line of the %s text can be used: every line is empty or has more than "
+                  "--max-tokens tokens; check the text",
                   split_name[which]);
     goto done;
   }
@@ -212,10 +214,10 @@ Err prepare_end_train(Prepare *p) {
   finish_counts(p, SPLIT_TRAIN); /* Counts the lines after the last pair that was kept. */
   progress_end(&p->progress);
   if (split->pairs == 0) {
-    return err_set(
-        ERR_WORK,
-        "no pair is left after cleaning %llu lines; look at the text, or loosen the limits",
-        (unsigned long long)split->lines);
+    return err_set(ERR_WORK,
+                   "no pair is left after cleaning %llu lines; check the text, or relax limits "
+                   "such as --max-words and --max-ratio",
+                   (unsigned long long)split->lines);
   }
   return ERR_OK;
 }

@@ -77,7 +77,7 @@ Err prepare_check_windows(const MetaSplit *train, uint64_t window_pairs) {
   char limit[32];
   return err_set(ERR_WORK,
                  "--window-pairs %" PRIu64
-                 " makes more than %s windows, the most that prepare makes: raise it",
+                 " would create more than %s windows, the maximum; use a larger number",
                  window_pairs, str_of_count(limit, most));
 }
 
@@ -91,8 +91,8 @@ static void warn_large_window(const uint64_t *pairs, size_t windows, uint64_t wi
   }
   if (!window_pairs || most <= window_pairs + window_pairs / 2) return;
   log_warn(
-      "--window-pairs %s: the largest of %zu windows has %s pairs, as a window is made of "
-      "whole shards; prepare the text with a smaller --shard-size",
+      "--window-pairs %s: the largest of %zu windows has %s pairs, because a window consists "
+      "of whole shards; prepare the text with a smaller --shard-size",
       str_of_count(asked, window_pairs), windows, str_of_count(largest, most));
 }
 

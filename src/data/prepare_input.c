@@ -57,7 +57,9 @@ static Err keep_standard_input(const char *path) {
   if (file_exists(path)) return ERR_OK;
   char beside[FILE_PATH_MAX];
   int n = snprintf(beside, sizeof beside, "%s.tmp", path);
-  if (n < 0 || n >= FILE_PATH_MAX) return err_set(ERR_WORK, "the path %s is too long", path);
+  if (n < 0 || n >= FILE_PATH_MAX)
+    return err_set(ERR_WORK, "the path %s is too long; choose a directory with a shorter path",
+                   path);
   FileWriter w;
   TRY(file_create(&w, beside));
   Err err = ERR_OK;
@@ -89,7 +91,10 @@ static Err gather_pair(Prepare *p, TextPair *pair) {
       pair->name[side] = slash ? slash + 1 : pair->path[side];
       continue;
     }
-    if (p->paths) return err_set(ERR_USAGE, "standard input ('-') can be one file only");
+    if (p->paths)
+      return err_set(
+          ERR_USAGE,
+          "standard input ('-') can be used for one file only; give the other texts as files");
     TRY(stand_in(p, "stdin", &pair->path[side]));
     pair->name[side] = "stdin";
     if (ranks_is_first(p->spec.ranks)) TRY(keep_standard_input(pair->path[side]));
@@ -109,11 +114,11 @@ static Err check_rereadable(const Prepare *p, const char *path) {
                    "%s is not a regular file, and every rank reads the training text: save it "
                    "to a file, or pass it as standard input (-), of which rank 0 keeps a copy",
                    path);
-  return err_set(ERR_WORK,
-                 "%s is not a regular file, and training text is read twice where a tokenizer "
-                 "is learned: save it to a file, pass it as standard input (-), which is kept, "
-                 "or give --tokenizer",
-                 path);
+  return err_set(
+      ERR_WORK,
+      "%s is not a regular file, and training text is read twice if a tokenizer is trained: "
+      "save it to a file, pass it as standard input (-), which is copied, or give --tokenizer",
+      path);
 }
 
 /* Checks the tokenizer file before any output is created, so that a wrong file leaves no

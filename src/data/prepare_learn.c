@@ -46,15 +46,14 @@ static Err explain_training(const Prepare *p, size_t pairs) {
   const char *most = least ? NULL : strstr(err_message(), "<= ");
   if (most) {
     return err_set(ERR_WORK,
-                   "a vocabulary of %d pieces is more than these %zu pairs allow: set "
+                   "a vocabulary of %d pieces is too large for these %zu pairs: set "
                    "--vocab-size to %d or less",
                    p->spec.training.vocab_size, pairs, atoi(most + 3));
   }
   if (least) {
     return err_set(ERR_WORK,
-                   "a vocabulary of %d pieces has no room for all the characters of the text: "
-                   "raise --vocab-size or lower "
-                   "--character-coverage",
+                   "a vocabulary of %d pieces is too small for all the characters of the text: "
+                   "raise --vocab-size or lower --character-coverage",
                    p->spec.training.vocab_size);
   }
   return ERR_WORK;
@@ -103,7 +102,8 @@ static Err draw_sample(Sampling *s) {
 static Err train_on_sample(Prepare *p, Sample *sample, const char *path) {
   if (sample->size == 0)
     return err_set(ERR_WORK,
-                   "no pair is left after cleaning; look at the text, or loosen the limits");
+                   "no pair is left after cleaning; check the text, or relax limits such as "
+                   "--max-words and --max-ratio");
   sample_sort(sample);
   char pairs[32], size[32];
   log_info("learn: a %s vocabulary of %s pieces from %s pairs", p->spec.training.type,
@@ -176,8 +176,10 @@ static Err compare_tokenizers(Prepare *p, const char *path) {
   ranks_broadcast(r, "tokenizer", first, sizeof first);
   Err err = ERR_OK;
   if (strcmp(first, p->tokenizer.sha256) != 0)
-    err = err_set(ERR_WORK, "%s is another file than on rank 0: all hosts must share --out",
-                  path);
+    err = err_set(
+        ERR_WORK,
+        "%s differs from the file on rank 0: --out must be a directory that all hosts share",
+        path);
   return ranks_agree(r, err);
 }
 

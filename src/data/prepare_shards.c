@@ -71,7 +71,10 @@ static Err start_writing(RankShards *s, size_t number, const ManifestEntry *e) {
   s->number = number;
   atomic_store(&s->is_on_disk, false);
   s->is_writing = thread_start(&s->thread, write_full_shard, s);
-  return s->is_writing ? ERR_OK : err_set(ERR_WORK, "cannot start a thread to write shards");
+  return s->is_writing ? ERR_OK
+                       : err_set(ERR_WORK,
+                                 "cannot start a thread to write shards; raise the limit of "
+                                 "processes (ulimit -u)");
 }
 
 Err shards_end(Prepare *p) {
@@ -91,7 +94,7 @@ Err shards_end(Prepare *p) {
 static Err complete_entry(RankShards *s, const WrittenShard *w) {
   size_t recorded = s->p->meta->split[SPLIT_TRAIN].shards;
   if (w->number < recorded || w->number - recorded >= s->open_n)
-    return err_set(ERR_WORK, "shard %" PRIu64 " was written twice; report this as a bug",
+    return err_set(ERR_WORK, "bug: shard %" PRIu64 " was written twice; please report it",
                    w->number);
   MetaFile *file = &s->open[w->number - recorded].file;
   file->bytes = w->bytes;

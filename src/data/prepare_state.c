@@ -28,9 +28,10 @@ static Err lock_dir(PrepareState *s) {
   TRY(file_join(path, s->dir, "lock"));
   TRY(file_lock(path, &s->lock, &busy));
   if (!busy) return ERR_OK;
-  return err_set(ERR_WORK,
-                 "another trireme is at work in %s; wait for it, or choose another --out",
-                 s->dir);
+  return err_set(
+      ERR_WORK,
+      "another process is writing to %s; wait until it has ended, or choose another --out",
+      s->dir);
 }
 
 /* Copies OUT without trailing slashes. */
@@ -145,7 +146,7 @@ Err prepare_enter(PrepareState *s, const PrepareSpec *spec) {
   TRY(prepare_check_out(spec->out, spec->resume));
   TRY(partial_path(s->dir, spec->out));
   if (!file_exists(s->dir) && spec->resume)
-    log_info("nothing to resume at %s: starting anew", s->dir);
+    log_info("nothing to resume in %s: starting from the beginning", s->dir);
   TRY(file_mkdirs(s->dir));
   return lock_dir(s);
 }
@@ -194,7 +195,8 @@ Err prepare_path(const PrepareState *s, const char *name, char path[FILE_PATH_MA
 
 Err prepare_check_stop(const PrepareState *s) {
   if (!stop_asked()) return ERR_OK;
-  return err_set(ERR_STOPPED, "stopped as asked; what is done is in %s, continue with --resume",
+  return err_set(ERR_STOPPED,
+                 "stopped by a signal; the finished work is in %s, continue with --resume",
                  s->dir);
 }
 
@@ -257,15 +259,14 @@ static Err parse_state(const PrepareState *s, const char *text, const char *path
   int used = 0;
   unsigned version;
   if (sscanf(text, STATE_NAME "%u\n", &version) == 1 && version != STATE_VERSION) {
-    return err_set(
-        ERR_WORK,
-        "%s was written by %s version of trireme (state format %u, this one uses %d): "
-        "continue with that version, or remove %s and start anew",
-        path, version < STATE_VERSION ? "an earlier" : "a newer", version, STATE_VERSION,
-        s->dir);
+    return err_set(ERR_WORK,
+                   "%s was written by %s version of trireme (state format %u, this one uses "
+                   "%d): continue with that version, or remove %s and start again",
+                   path, version < STATE_VERSION ? "an earlier" : "a newer", version,
+                   STATE_VERSION, s->dir);
   }
   if (sscanf(text, STATE_HEAD "\n%64[0-9a-f]\n%n", fingerprint, &used) != 1 || used == 0) {
-    return err_set(ERR_WORK, "%s is damaged; remove %s and start anew", path, s->dir);
+    return err_set(ERR_WORK, "%s is damaged; remove %s and start again", path, s->dir);
   }
   if (strcmp(fingerprint, s->fingerprint) != 0) {
     return err_set(ERR_WORK,
@@ -300,7 +301,7 @@ static Err check_held_out(const PrepareState *s, const Meta *meta) {
     return err_set(ERR_WORK,
                    "%s/" MANIFEST_NAME
                    " is damaged: it lists %zu shards of %s, not %zu; remove "
-                   "%s and start anew",
+                   "%s and start again",
                    s->dir, meta->split[split].shards, split_name[split],
                    meta->split[split].shards_listed, s->dir);
   }
@@ -342,8 +343,10 @@ Err prepare_complete(PrepareState *s, const char *out) {
   TRY(file_sync_dir(s->dir));
   TRY(trim_slashes(path, out));
   if (file_exists(path))
-    return err_set(ERR_WORK, "%s appeared while the work went on; the result is in %s", path,
-                   s->dir);
+    return err_set(ERR_WORK,
+                   "cannot rename the result to %s: another process has created it in the "
+                   "meantime; the result is in %s",
+                   path, s->dir);
   fault_point("prepare-rename");
   TRY(file_rename(s->dir, path));
   fault_point("prepare-renamed");

@@ -65,7 +65,7 @@ static Err split_words(char *at, char **word, size_t *words) {
         if (*at == '\\' && (at[1] == '"' || at[1] == '\\')) at++;
         *to++ = *at;
       }
-      if (*at != '"') return err_set(ERR_USAGE, "a quote is not closed");
+      if (*at != '"') return err_set(ERR_USAGE, "a quote is not closed; add a double quote");
       at++;
       if (*at && !is_blank(*at))
         return err_set(ERR_USAGE, "a blank must follow the closing quote");
@@ -154,9 +154,13 @@ static Err parse_unpack(Recipe *r, char **word, size_t words, size_t line) {
   if (words != 3) return err_set(ERR_USAGE, "expected 'unpack = ARCHIVE-NAME MEMBER NAME'");
   for (const char *at = word[1]; *at; at++) {
     if ((unsigned char)*at < ' ')
-      return err_set(ERR_USAGE, "a member's name holds a control character");
+      return err_set(ERR_USAGE,
+                     "the name of the archive member contains a control character; remove it");
   }
-  if (!word[1][0]) return err_set(ERR_USAGE, "the member's name is empty");
+  if (!word[1][0])
+    return err_set(ERR_USAGE,
+                   "the name of the archive member is empty; expected 'unpack = ARCHIVE-NAME "
+                   "MEMBER NAME'");
   TRY(add_item(r, RECIPE_UNPACK, word[2], line, &item));
   TRY(copy_text(&item->from, word[0]));
   return copy_text(&item->member, word[1]);
@@ -179,10 +183,10 @@ static Err parse_split(Recipe *r, char **word, size_t words, size_t line) {
   size_t digits = strlen(word[1]);
   if (digits < 8 && strspn(word[1], "0123456789") == digits) n = strtoull(word[1], NULL, 10);
   if (n < 2 || n > SPLIT_LIMIT) {
-    return err_set(ERR_USAGE,
-                   "'%.60s' is not a number from 2 to %d: one sentence in so many "
-                   "is held back",
-                   word[1], SPLIT_LIMIT);
+    return err_set(
+        ERR_USAGE,
+        "'%.60s' is not a number N from 2 to %d; one source sentence in N is held out", word[1],
+        SPLIT_LIMIT);
   }
   for (int part = 0; part < 4; part++) {
     TRY(add_item(r, RECIPE_SPLIT, word[2 + part], line, &item));
@@ -194,7 +198,10 @@ static Err parse_split(Recipe *r, char **word, size_t words, size_t line) {
 }
 
 static Err parse_use(Recipe *r, const char *key, char **word, size_t words, size_t line) {
-  if (words == 0) return err_set(ERR_USAGE, "'%s' names no file", key);
+  if (words == 0)
+    return err_set(ERR_USAGE,
+                   "'%s' names no file; write the NAME of a fetch, unpack, sgm or split line",
+                   key);
   TRY(mem_grow(&r->use, &r->use_capacity, r->uses + 1, sizeof *r->use));
   RecipeUse *use = &r->use[r->uses++];
   *use = (RecipeUse){.line = line};
@@ -304,7 +311,7 @@ static Err check_links(Recipe *r, const char *where) {
     }
   }
   if (r->uses == 0 && !r->generate) {
-    return err_set(ERR_USAGE, "%s has no 'train' line", where);
+    return err_set(ERR_USAGE, "%s has no 'train' line; add 'train = SOURCE TARGET'", where);
   }
   return ERR_OK;
 }
@@ -321,7 +328,8 @@ static Err parse_all(Recipe *r, const char *text, size_t len, const char *where)
     str_clear(&line);
     str_addn(&line, text + at, n);
     err = str_check(&line);
-    if (!err && n && memchr(text + at, '\0', n)) err = err_set(ERR_USAGE, "a zero byte");
+    if (!err && n && memchr(text + at, '\0', n))
+      err = err_set(ERR_USAGE, "the file contains a NUL byte; save it as UTF-8 text");
     if (!err) err = parse_line(r, line.s, number, &ours);
     if (err) err = err_context("%s:%zu", where, number);
     if (!ours) str_addn(&r->config, text + at, n);
@@ -443,11 +451,10 @@ static Err refuse_unknown(const char *name) {
     at += n + 1;
   }
   if (list.len == 0) {
-    err =
-        err_set(ERR_USAGE,
-                "there is no recipe '%.80s', nor any other: set TRIREME_RECIPES to the folder "
-                "that holds them",
-                name);
+    err = err_set(ERR_USAGE,
+                  "there is no recipe '%.80s', and no folder with recipes was found; set "
+                  "TRIREME_RECIPES to such a folder",
+                  name);
   } else {
     bool near = nearest[0] != '\0';
     err = err_set(ERR_USAGE, "there is no recipe '%.80s'%s%s%s there are: %.600s", name,

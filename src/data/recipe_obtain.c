@@ -104,8 +104,7 @@ static Err require_item(Obtain *o, RecipeItem *item, bool text) {
   TRY(look_source(o, item, text, path, &there));
   if (there) {
     if (fetch_check(path, item->sha256, item->bytes)) {
-      return err_context("the file of recipe %s in --source-dir is not the right one",
-                         o->r->name);
+      return err_context("wrong file for recipe %s in --source-dir", o->r->name);
     }
     return set_path(item, path);
   }

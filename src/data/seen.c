@@ -64,7 +64,8 @@ static Err double_table(Seen *s) {
 Err seen_hash(const char *const text[2], const size_t len[2], uint64_t key[2]) {
   if (!seen_is_built())
     return err_set(ERR_WORK,
-                   "duplicates cannot be found: this trireme was built without xxHash");
+                   "--dedup is not available: this program was built without xxHash; install "
+                   "libxxhash-dev and build it again");
   hash_pair(text, len, key);
   return ERR_OK;
 }

@@ -130,7 +130,7 @@ static bool is_ragged(uint32_t kind) {
  * is computed before its factors are known to be small enough. */
 static Err check_entry(const Bounds *b, const ShardEntry *e, uint64_t at) {
   Part values = {e->offset, e->length};
-  if (!has_good_name(e)) return refuse_entry(b, e, at, "has no proper name");
+  if (!has_good_name(e)) return refuse_entry(b, e, at, "has no valid name");
   if (!has_good_element(e)) {
     char why[128];
     snprintf(why, sizeof why, "of kind %u has elements of %u bytes and a vocabulary of %u",
@@ -139,16 +139,17 @@ static Err check_entry(const Bounds *b, const ShardEntry *e, uint64_t at) {
   }
   if (e->offset % 8 || !is_inside(&values, b->begin, b->end) || e->length % e->element_bytes)
     return refuse_entry(b, e, at + offsetof(ShardEntry, offset),
-                        "has values outside the file or cut in the middle");
+                        "has values outside the file or an incomplete last value");
   if (!is_ragged(e->kind)) {
     bool is_dense = e->length / e->element_bytes == b->examples && e->index == 0 &&
                     e->place == 0 && e->members == 1;
     return is_dense ? ERR_OK
                     : refuse_entry(b, e, at + offsetof(ShardEntry, length),
-                                   "has not one value for each example");
+                                   "does not have one value for each example");
   }
   if (e->members == 0 || e->members > SHARD_MEMBERS_MAX || e->place >= e->members)
-    return refuse_entry(b, e, at + offsetof(ShardEntry, place), "has no place in its group");
+    return refuse_entry(b, e, at + offsetof(ShardEntry, place),
+                        "has an invalid position in its group");
   uint32_t index_bytes = shard_index_bytes(e->members);
   Part index = {e->index, 0};
   if (b->examples <= b->end / index_bytes) index.bytes = b->examples * index_bytes;
@@ -309,7 +310,7 @@ const ShardColumn *shard_column(const Shard *s, const char *name) {
 /* ---- reading ---- */
 
 static Err refuse_example(const Shard *s, uint64_t i) {
-  return err_set(ERR_WORK, "bug: example %llu was read, but %s has %llu, numbered from 0",
+  return err_set(ERR_WORK, "bug: example %llu was read, but %s has only %llu examples",
                  (unsigned long long)i, s->file.map.path, (unsigned long long)s->examples);
 }
 

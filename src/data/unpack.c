@@ -276,9 +276,8 @@ Err unpack_sgm_text(const char *bytes, size_t len, const char *where, Str *out) 
   const char *end = bytes + len, *nul = len ? memchr(bytes, '\0', len) : NULL;
   size_t segments = 0;
   if (nul) {
-    return err_set(ERR_WORK,
-                   "%s: a zero byte at byte %zu; SGM must be UTF-8 text, see iconv(1)", where,
-                   (size_t)(nul - bytes));
+    return err_set(ERR_WORK, "%s: a NUL at byte %zu; SGM must be UTF-8 text, see iconv(1)",
+                   where, (size_t)(nul - bytes));
   }
   for (const char *at = bytes; at < end;) {
     at = memchr(at, '<', (size_t)(end - at));
@@ -323,7 +322,9 @@ Err unpack_sgm_text(const char *bytes, size_t len, const char *where, Str *out) 
     segments++;
   }
   if (segments == 0) {
-    return err_set(ERR_WORK, "%s has no <seg>: it is not an SGM file of a test set", where);
+    return err_set(ERR_WORK,
+                   "%s has no <seg>: it is not an SGM file of a test set; check the recipe",
+                   where);
   }
   return str_check(out);
 }

@@ -79,8 +79,8 @@ static Err split_input(Input *in, uint64_t n, const char *const to[4], Part part
   TRY(distribute_lines(in, n, part, pairs));
   if (pairs[0] == 0 || pairs[1] == 0) {
     return err_set(ERR_WORK,
-                   "%s: of %llu pairs, those whose source hashes to 0 modulo %llu are %s; "
-                   "choose another number, or give more text",
+                   "%s: of its %llu pairs, the held-out ones (hash of the source 0 modulo "
+                   "%llu) are %s; choose another number, or use more text",
                    input_path(in), (unsigned long long)(pairs[0] + pairs[1]),
                    (unsigned long long)n, pairs[1] ? "all" : "none");
   }

@@ -50,7 +50,8 @@ typedef struct {
 
 static Err set_make(HashSet *set, uint64_t count) {
   if (count > PAIRS_MAX) {
-    return err_set(ERR_USAGE, "%" PRIu64 " demo pairs are too many: ask for at most %d", count,
+    return err_set(ERR_USAGE,
+                   "%" PRIu64 " demo pairs are too many: use --demo-pairs %d or less", count,
                    PAIRS_MAX);
   }
   uint64_t size = 64;
@@ -90,10 +91,11 @@ Err demo_write_from(DemoSource *source, const char *en_path, const char *de_path
   TRY_DONE(file_create(&de_file, de_path));
   for (uint64_t i = 0; written < pairs; i++) {
     if (i == draws) {
-      err = err_set(ERR_WORK,
-                    "%s: the demo grammar gave only %" PRIu64 " distinct pairs where %" PRIu64
-                    " were wanted; ask for fewer",
-                    en_path, written, pairs);
+      err =
+          err_set(ERR_WORK,
+                  "%s: the demo grammar produced only %" PRIu64 " distinct pairs, but %" PRIu64
+                  " were requested; use a smaller number of pairs",
+                  en_path, written, pairs);
       goto done;
     }
     TRY_DONE(source(seed, i, &en, &de));

@@ -198,8 +198,11 @@ Err safetensors_read(const SafeFile *f, const SafeTensor *t, float *out, uint64_
   uint64_t elements = 1;
   for (int i = 0; i < t->dimensions; i++) elements *= t->shape[i];
   if (elements != count) {
-    return err_set(ERR_WORK, "%s: '%s' has %llu elements, expected %llu", f->map.path, t->name,
-                   (unsigned long long)elements, (unsigned long long)count);
+    return err_set(ERR_WORK,
+                   "%s: '%s' has %llu elements, expected %llu; use the weights of a model with "
+                   "this configuration",
+                   f->map.path, t->name, (unsigned long long)elements,
+                   (unsigned long long)count);
   }
   const uint8_t *from = f->data + t->begin; /* The tensor data may have any alignment. */
   if (t->type == SAFE_F32) {

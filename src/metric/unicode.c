@@ -78,7 +78,7 @@ static bool is_cased(uint32_t code) {
 #else
 Err metric_unicode(void) {
   return err_set(ERR_WORK,
-                 "this trireme was built without utf8proc, which scores need: install "
+                 "scores are not available: this program was built without utf8proc; install "
                  "libutf8proc-dev and build it again");
 }
 

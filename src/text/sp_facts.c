@@ -104,7 +104,8 @@ typedef struct {
 
 static Err bad_piece(const Reader *r, int piece, const char *what) {
   return err_set(ERR_WORK,
-                 "%s is not a usable SentencePiece model: piece %d %s (before byte %zu)",
+                 "%s is not a usable SentencePiece model: piece %d %s (before byte %zu); copy "
+                 "the file again",
                  r->where, piece, what, (size_t)(r->end - r->base));
 }
 
@@ -181,7 +182,7 @@ static Err check_user_pieces(UserPieces *user, const char *where) {
     if (depth > MOST_USER_MATCHES)
       return err_set(ERR_WORK,
                      "%s is not a usable SentencePiece model: more than %d user-defined pieces "
-                     "are prefixes of one another",
+                     "are prefixes of one another; remove some of them",
                      where, MOST_USER_MATCHES);
   }
   return ERR_OK;
@@ -265,7 +266,7 @@ static Err check_id(const char *name, int *id, const SpFacts *facts, const char 
   if (*id >= facts->pieces)
     return err_set(ERR_WORK,
                    "%s is not a usable SentencePiece model: its %s_id %d is outside the "
-                   "vocabulary of %d pieces",
+                   "vocabulary of %d pieces; copy the file again",
                    where, name, *id, facts->pieces);
   if (*id < 0) *id = -1;
   return ERR_OK;
@@ -291,8 +292,8 @@ static Err read_part(const Field *f, const Reader *r, SpFacts *facts, Parts *par
     case 4:
       if ((size_t)(f->body.end - f->body.at) <= SELF_TEST_LIMIT) return ERR_OK;
       return err_set(ERR_WORK,
-                     "%s is not a usable SentencePiece model: its self test is "
-                     "longer than %zu bytes",
+                     "%s is not a usable SentencePiece model: its self test is longer than %zu "
+                     "bytes; train it without self-test samples",
                      r->where, SELF_TEST_LIMIT);
     default:
       return read_denormalizer(f->body);
@@ -307,7 +308,9 @@ static Err read_model(Reader r, SpFacts *facts, Parts *parts) {
     TRY(read_part(&f, &r, facts, parts));
   }
   if (facts->pieces == 0)
-    return err_set(ERR_WORK, "%s is not a SentencePiece model: it has no pieces", where);
+    return err_set(ERR_WORK,
+                   "%s is not a SentencePiece model: it has no pieces; give a .model file",
+                   where);
   TRY(check_user_pieces(&parts->user, where));
   facts->pad = parts->spec.pad;
   facts->bos = parts->spec.bos;

@@ -5,8 +5,8 @@
 #ifndef HAVE_SENTENCEPIECE
 static Err refuse_call(void) {
   return err_set(ERR_WORK,
-                 "this trireme was built without SentencePiece: install libsentencepiece-dev "
-                 "and build again");
+                 "this program was built without SentencePiece: install libsentencepiece-dev "
+                 "and build it again");
 }
 
 Err sp_load(SpModel **model, const char *bytes, size_t len, const char *where) {

@@ -27,8 +27,8 @@ typedef struct {
 
 static Err report_damage(const SpRules *r, size_t at, const char *what) {
   return err_set(ERR_WORK,
-                 "%s is not a usable SentencePiece model: its normalisation rules are damaged "
-                 "at byte %zu: %s",
+                 "%s is not a usable SentencePiece model: its normalization rules are damaged "
+                 "at byte %zu: %s; copy the file again",
                  r->where, r->offset + at, what);
 }
 
@@ -97,7 +97,7 @@ static Err verify_unit(const SpRules *r, const Trie *t, size_t node) {
   if ((base | 255) >= t->units) return report_damage(r, at, "it points outside the trie");
   if (node == 0 || !has_leaf(t, node)) return ERR_OK;
   size_t text = unit_at(t, base) & 0x7fffffffu;
-  if (text >= t->texts_len) return report_damage(r, at, "its replacement lies outside");
+  if (text >= t->texts_len) return report_damage(r, at, "its replacement is outside the texts");
   size_t left = t->texts_len - text;
   size_t most = left < SP_RULE_LIMIT + 1 ? left : SP_RULE_LIMIT + 1;
   if (memchr(t->texts + text, 0, most)) return ERR_OK;
@@ -134,7 +134,7 @@ static Err leave_node(const SpRules *r, const Trie *t, Walk *w) {
   w->state[node] = NODE_DONE;
   if (node && has_leaf(t, node)) w->matches[node]++;
   if (w->matches[node] > MOST_MATCHES)
-    return report_damage(r, 4 + 4 * node, "too many rules begin alike");
+    return report_damage(r, 4 + 4 * node, "more than 32 rules match at one position");
   if (w->depth == 0) return ERR_OK;
   size_t parent = w->path[w->depth - 1].node;
   if (w->matches[node] > w->matches[parent]) w->matches[parent] = w->matches[node];
@@ -152,7 +152,7 @@ static Err walk_trie(const SpRules *r, const Trie *t, Walk *w) {
     }
     size_t child = t->child[s->next++];
     if (w->state[child] == NODE_OPEN)
-      return report_damage(r, 4 + 4 * child, "it leads back to itself");
+      return report_damage(r, 4 + 4 * child, "the trie has a cycle");
     if (w->state[child] == NODE_NEW)
       TRY(enter_node(r, t, w, child));
     else if (w->matches[child] > w->matches[node])

@@ -48,7 +48,8 @@ Err tokenizer_open(Tokenizer *t, const char *path) {
     goto done;
   }
   if (t->eos < 0) {
-    err = err_set(ERR_WORK, "%s has no end mark </s>; train the model with an eos_id", path);
+    err = err_set(ERR_WORK,
+                  "%s has no end-of-sentence piece </s>; train the model with an eos_id", path);
     goto done;
   }
   if (t->by_word) TRY_DONE(wordcache_new(&t->cache_));

@@ -148,8 +148,8 @@ untrainable() {
   head -n 500 "$BATS_FILE_TMPDIR/b" > b
   "$TRIREME" prepare --quiet --train a b --valid a b --vocab-size 60 --out other > /dev/null
   cp other/tokenizer.model set/tokenizer.model
-  refused "set/tokenizer.model" "not the data set's own"
-  untrainable "set/tokenizer.model" "not the data set's own"
+  refused "set/tokenizer.model" "not the tokenizer of this data set"
+  untrainable "set/tokenizer.model" "not the tokenizer of this data set"
   old=$(sha256sum "$BATS_FILE_TMPDIR/reference/tokenizer.model" | cut -d' ' -f1)
   new=$(sha256sum set/tokenizer.model | cut -d' ' -f1)
   sed -i "s/$old/$new/" set/dataset.json
@@ -454,5 +454,5 @@ every_id() {
   tac "$BATS_FILE_TMPDIR/reference/valid.ref" > set/valid.ref
   run "$TRIREME" train --data set --run run --preset tiny --device cpu --steps 1 --valid-every 1 --batch-tokens 256 --threads 1
   [ "$status" -eq 1 ]
-  [[ "$output" == *"valid.ref is not what prepare wrote: its SHA-256 is "* ]]
+  [[ "$output" == *"valid.ref is damaged: its SHA-256 is "* ]]
 }

@@ -211,7 +211,7 @@ options() {
   printf '\xff\xfes\0e\0e\0d\0' > conf
   run "$TRIREME" prepare --config conf
   [ "$status" -eq 2 ]
-  [[ "$output" == *"conf:1: a zero byte; save the file as UTF-8"* ]]
+  [[ "$output" == *"conf:1: the file contains a NUL byte; save it as UTF-8"* ]]
 }
 
 @test "errors go to standard error, and only they" {

@@ -291,7 +291,7 @@ same_data() {
   head -n 50 b > few.b
   run prepare out --train few.a few.b --vocab-size 5000
   [ "$status" -eq 1 ]
-  says "5000 pieces is more than" "--vocab-size to "
+  says "5000 pieces is too large" "--vocab-size to "
   most=$(echo "$output" | sed -n 's/.*--vocab-size to \([0-9]*\) or less.*/\1/p')
   prepare out2 --train few.a few.b --vocab-size "$most" > /dev/null
 }
@@ -299,7 +299,7 @@ same_data() {
 @test "a vocabulary too small for its characters is an error" {
   run prepare out --train a b --vocab-size 20
   [ "$status" -eq 1 ]
-  says "20 pieces has no room" "raise --vocab-size" "--character-coverage"
+  says "20 pieces is too small" "raise --vocab-size" "--character-coverage"
   [ ! -e out ]
 }
 
@@ -335,7 +335,7 @@ same_data() {
   call out --train a b --tokenizer "$T/reference/tokenizer.model" --threads 1
   TRIREME_FAULT=most-windows:3 run "${command[@]}" --window-pairs 10
   [ "$status" -eq 1 ]
-  says "--window-pairs 10 makes more than 3 windows" "raise it"
+  says "--window-pairs 10 would create more than 3 windows" "use a larger number"
   [ "$(ls out.partial/train-*.tok | wc -l)" -eq 4 ]
   TRIREME_FAULT=most-windows:3 "${command[@]}" --window-pairs 4000 --resume > /dev/null
   prepare whole --train a b --tokenizer "$T/reference/tokenizer.model" --window-pairs 4000 > /dev/null
@@ -408,7 +408,7 @@ same_data() {
     says "out.partial"
   done
   run prepare out --train a b --resume
-  says "another trireme is at work"
+  says "another process is writing to"
   kill -INT "$child"
   wait "$child" || true
   child=
@@ -565,7 +565,7 @@ kill_everywhere() {
     wait "$child" || code=$?
     [ "$code" -eq 3 ]
     output=$(cat log)
-    says "stopped as asked" "out$signal.partial" "--resume"
+    says "stopped by a signal" "out$signal.partial" "--resume"
     [ ! -e "out$signal" ]
     prepare "out$signal" --train a b --tokenizer "$T/reference/tokenizer.model" --shard-size 8k --resume > /dev/null
   done
@@ -664,7 +664,7 @@ kill_everywhere() {
   sed -i '1s/3/2/' out.partial/state
   run prepare out --train a b --resume
   [ "$status" -eq 1 ]
-  says "out.partial/state was written by an earlier version" "state format 2" "remove out.partial and start anew"
+  says "out.partial/state was written by an earlier version" "state format 2" "remove out.partial and start again"
   sed -i '1s/2/4/' out.partial/state
   run prepare out --train a b --resume
   [ "$status" -eq 1 ]

@@ -239,7 +239,7 @@ static void test_demo_too_many_pairs_is_an_error(void **state) {
   (void)state;
   assert_int_equal(demo_write_from(three_pairs, en_path, de_path, SPLIT_TRAIN, 10, 1),
                    ERR_WORK);
-  assert_non_null(strstr(err_message(), "distinct pairs where 10 were wanted"));
+  assert_non_null(strstr(err_message(), "distinct pairs, but 10 were requested"));
   assert_int_equal(demo_write(en_path, de_path, SPLIT_TRAIN, UINT64_MAX, 1), ERR_USAGE);
   assert_int_equal(demo_write(en_path, de_path, SPLIT_TRAIN, 50000001, 1), ERR_USAGE);
 }

@@ -286,7 +286,7 @@ static void test_opt_config_error_names_file_and_line(void **state) {
   OptSet *set;
   OK(parse(&set, ""));
   assert_int_equal(opt_parse_config(set, "name = a\0b\n", 11, "some/config"), ERR_USAGE);
-  assert_says("some/config:1: a zero byte");
+  assert_says("some/config:1: the file contains a NUL byte");
   opt_free(set);
 }
 

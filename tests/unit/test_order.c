@@ -568,8 +568,8 @@ static void test_order_wrong_sum_of_lengths_is_refused_with_offset(void **state)
 static void test_order_overlapping_windows_are_refused(void **state) {
   (void)state;
   refuse_field(FIELD(1, offset), sizeof(OrderHeader2) + 3 * sizeof(OrderEntry),
-               "inside another");
-  refuse_field(FIELD(0, offset), 64, "inside another");
+               "overlaps another");
+  refuse_field(FIELD(0, offset), 64, "overlaps another");
 }
 
 static void test_order_nonexistent_pair_is_refused_with_offset(void **state) {

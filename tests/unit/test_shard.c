@@ -157,7 +157,7 @@ static void test_shard_labels_are_read_back(void **state) {
   int32_t beyond;
   assert_int_equal(shard_get_label(&s, label, 500, &beyond), ERR_WORK);
   assert_says("example 500 was read");
-  assert_says("label.tok has 500, numbered from 0");
+  assert_says("label.tok has only 500 examples");
   ShardView view;
   assert_int_equal(shard_pair(&s, 0, &view), ERR_WORK);
   assert_says("no column of ids 'source'");
@@ -447,8 +447,8 @@ static void test_shard_directory_outside_the_file_is_refused(void **state) {
 static void test_shard_payload_of_2_to_the_64_bytes_is_refused(void **state) {
   (void)state;
   refuse_field(HEADER(payload), UINT64_MAX,
-               "bytes where its header promises more than 18446744073709551615");
-  refuse_field(HEADER(payload), UINT64_MAX - 65535, "promises more than 18446744073709486080");
+               "bytes, but its header requires more than 18446744073709551615");
+  refuse_field(HEADER(payload), UINT64_MAX - 65535, "requires more than 18446744073709486080");
 }
 
 static void test_shard_wrong_element_size_is_refused(void **state) {
@@ -495,16 +495,16 @@ static void test_shard_overlapping_columns_are_refused(void **state) {
 
 static void test_shard_wrong_group_is_refused(void **state) {
   (void)state;
-  refuse_field(FIELD(1, members), 0, "no place");
-  refuse_field(FIELD(1, members), 1, "no place");
-  refuse_field(FIELD(1, members), UINT32_MAX, "no place");
-  refuse_field(FIELD(1, place), 2, "no place");
+  refuse_field(FIELD(1, members), 0, "invalid position");
+  refuse_field(FIELD(1, members), 1, "invalid position");
+  refuse_field(FIELD(1, members), UINT32_MAX, "invalid position");
+  refuse_field(FIELD(1, place), 2, "invalid position");
 }
 
 static void test_shard_wrong_name_is_refused(void **state) {
   (void)state;
   size_t name = sizeof(ShardHeader2) + sizeof(ShardEntry);
-  refuse_field(name, 1, 0, "no proper name");
+  refuse_field(name, 1, 0, "no valid name");
   refuse_field(name, 8, 0x656372756f73, "appears twice"); /* the name "source" as an integer */
 }
 

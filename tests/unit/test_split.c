@@ -118,11 +118,11 @@ static void test_split_bad_line_is_named_and_nothing_left(void **state) {
   assert_int_equal(SPLIT("H\0i\0.\0\t\0H\0\n\0", 3), ERR_WORK);
   assert_says("all.txt:1: a zero byte");
   assert_int_equal(SPLIT("", 3), ERR_WORK);
-  assert_says("of 0 pairs");
+  assert_says("of its 0 pairs");
   assert_int_equal(SPLIT("Wow!\tOh!\n", 3), ERR_WORK);
-  assert_says("modulo 3 are none");
+  assert_says("modulo 3) are none");
   assert_int_equal(SPLIT("Hi.\tHallo!\n", 3), ERR_WORK);
-  assert_says("modulo 3 are all");
+  assert_says("modulo 3) are all");
   assert_true(shell("test \"$(ls)\" = all.txt"));
   const char *const to[4] = {in_root("t.en"), NULL, NULL, NULL};
   assert_int_equal(unpack_split(in_root("absent.txt"), 3, to), ERR_WORK);

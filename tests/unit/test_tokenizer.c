@@ -130,7 +130,7 @@ static void test_rules_cycle_is_refused(void **state) {
   make_rules(&c, 3);
   c.unit[CHILD] = unit_to('a', true, CHILD, ROOT_BASE);
   c.unit[ROOT_BASE] = UNUSED_UNIT | 0;
-  assert_refused(&c, 4, "back to itself");
+  assert_refused(&c, 4, "the trie has a cycle");
 }
 
 static void test_rules_text_outside_is_refused(void **state) {
@@ -178,7 +178,7 @@ static void test_rules_33_matches_at_one_position_are_refused(void **state) {
     SpRules all = {(const uint8_t *)&c, sizeof c, 0, "rules"};
     assert_int_equal(sp_rules_verify(&all), rules > 32 ? ERR_WORK : ERR_OK);
   }
-  assert_says("too many rules begin alike");
+  assert_says("more than 32 rules match at one position");
 }
 
 /* ---- vocabulary pieces ---- */

@@ -5,7 +5,8 @@
 
 #include "backend/backend.h"
 
-/* Sets these operations in the table; sets `type` to float and `host` to true. */
+/* Sets the operations for allocation, copies and clipping in the table; sets `type` to float and
+ * `host` to true. */
 void host_fill_table(Backend *backend);
 
 #endif

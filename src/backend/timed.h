@@ -47,7 +47,8 @@ typedef struct TimedBackend {
   double seconds;   /* total time between timed_begin and timed_end */
   uint64_t periods; /* number of calls of timed_end */
 
-  /* Data since timed_begin. Times: the start, start and end of each call, the end. */
+  /* The calls since timed_begin. `at`: time of timed_begin, start and end of each call, time of
+   * timed_end. */
   double *at;
   size_t at_cap;
   WorkKind *call; /* (calls) kind of each call */

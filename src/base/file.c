@@ -1,5 +1,5 @@
-/* Files and directories with full error reports. Depends on err, mem, sha256,
- * crc, fault. */
+/* Files and directories; errors name the path and a remedy. Depends on err, mem, sha256, crc,
+ * fault. */
 #include "base/file.h"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
-/* Bounds and checksums of JSON documents. Depends on err, str, zlib. */
+/* Limits the number of values in JSON documents, and computes their checksums. Depends on err,
+ * str, zlib. */
 #include "base/jsondoc.h"
 
 #include <stdint.h>

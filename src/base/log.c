@@ -108,7 +108,7 @@ int log_fit(const char *line) {
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
     return (int)strlen(line);
   for (; line[n]; n++) {
-    /* True at the first byte of a UTF-8 character. */
+    /* True at the first byte of a UTF-8 character (not a continuation byte). */
     bool begins = ((unsigned char)line[n] & 0xc0) != 0x80;
     if (begins && ++columns == size.ws_col) break;
   }

@@ -29,7 +29,7 @@ typedef struct {
   const char *name; /* option name without the two dashes */
   OptType type;
   const char *arg;     /* placeholder of the value in help: "FILE", "SRC TGT" */
-  const char *initial; /* default value as text; NULL: none */
+  const char *initial; /* default value as text; NULL: the option has none */
   double min, max;     /* allowed range of a number; max 0: no limits */
   /* For OPT_CHOICE: the allowed values "a|b|c"; "a=old|b" also accepts "old" and stores "a". For
    * OPT_TEXT: values that shell completion suggests; other values are allowed. */
@@ -98,8 +98,10 @@ NODISCARD Err opt_set_defaults(OptSet *set, const char *text, size_t len, const 
 /* Returns true if the command line or the config file sets the option. */
 bool opt_given(const OptSet *set, const char *name);
 bool opt_flag(const OptSet *set, const char *name);
-int64_t opt_count(const OptSet *set, const char *name); /* for OPT_COUNT and OPT_BYTES */
-double opt_real(const OptSet *set, const char *name);   /* for OPT_REAL and OPT_SECONDS */
+/* value of an option of type OPT_COUNT or OPT_BYTES */
+int64_t opt_count(const OptSet *set, const char *name);
+/* value of an option of type OPT_REAL or OPT_SECONDS */
+double opt_real(const OptSet *set, const char *name);
 /* Returns NULL if the option has no value. */
 const char *opt_text(const OptSet *set, const char *name);
 /* Returns the index of an option's value in a list such as "a|b|c"; 0 if it is not in the list. */

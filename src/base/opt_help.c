@@ -11,7 +11,7 @@
 /* Adds `text`, wrapped at word boundaries, beginning at column `column`. Later lines are indented
  * by `indent`. */
 static void add_wrapped(Str *out, const char *text, size_t column, size_t indent) {
-  bool fresh = true; /* True until the current line has a word. */
+  bool fresh = true; /* True until the current line of the output has a word. */
   while (*text) {
     size_t n = strcspn(text, " \n");
     if (n) {

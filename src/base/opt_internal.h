@@ -10,8 +10,9 @@ extern const OptAlias *opt_aliases_; /* The alias table; never NULL. */
 
 /* The option and alias that a name on the command line or in a config file refers to. */
 typedef struct {
-  const OptSpec *spec;   /* NULL: there is no such option, or the name has only a hint. */
-  const OptAlias *alias; /* NULL: the name is the option's own name. */
+  /* the option; NULL: there is no such option, or the name has only a hint */
+  const OptSpec *spec;
+  const OptAlias *alias; /* the alias; NULL: the name is the option's own name */
 } OptMatch;
 
 /* Returns true if `commands`, a list such as "train bench", contains the command. "*" contains

@@ -22,7 +22,7 @@
 
 typedef struct {
   void *handle;
-  char path[FILE_PATH_MAX]; /* file that was loaded */
+  char path[FILE_PATH_MAX]; /* path of the plug-in that was loaded */
 } Plugin;
 
 /* Fails if the plug-in is not found, cannot be loaded, or has another version. */

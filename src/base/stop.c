@@ -1,4 +1,4 @@
-/* Signals that request a stop. Depends on log. */
+/* Handlers for the signals that request a stop. Depends on log. */
 #include "base/stop.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Strict UTF-8. No dependencies. */
+/* Strict decoding and encoding of UTF-8. No dependencies. */
 #include "base/utf8.h"
 
 #include <stdio.h>

@@ -114,7 +114,7 @@ static void pad_with(Batch *b, const Meta *meta) {
  * cache. A shard that is not open is not prefetched; it is opened when its first pair is
  * copied. */
 static Err add_pairs(Batch *b, DataReader *r, uint32_t n) {
-  /* locations of pairs k to k + 2 * AHEAD; pair i is at index i % PLACES */
+  /* locations of the pairs k to k + 2 * AHEAD; pair i is at index i % PLACES */
   PairPlace place[PLACES];
   uint32_t found = 0;
   for (uint32_t k = 0; k < n; k++) {

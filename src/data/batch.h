@@ -9,7 +9,7 @@
 #define BATCH_UNIT 256
 
 typedef struct {
-  uint64_t epoch, index; /* identify the batch: epoch, and number of the batch in it */
+  uint64_t epoch, index; /* epoch, and number of the batch within the epoch */
   uint32_t capacity, sentences, most_sentences;
   uint32_t rows[2]; /* source and target tokens; the rest of the capacity is padding */
   /* tokens that a GPU processes: `rows` rounded up, so that few shapes occur */

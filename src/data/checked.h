@@ -16,8 +16,9 @@
 
 typedef struct {
   PlacePin map;
-  size_t payload;          /* bytes of the payload; the checksum table follows it */
-  _Atomic uint8_t *tested; /* one flag per block: its checksum has been compared */
+  size_t payload; /* bytes of the payload; the checksum table follows it */
+  /* one flag per block: the checksum of the block has been verified */
+  _Atomic uint8_t *tested;
 } CheckedFile;
 
 /* Returns the bytes of the checksum table for a payload of that size: a CRC per block and one of

@@ -114,7 +114,7 @@ typedef struct {
   bool stalled;
   double last_byte; /* time at which the last byte arrived */
   int requests;
-  Err err; /* error of a callback */
+  Err err; /* error that a callback of curl has set */
   Progress progress;
   char reason[CURL_ERROR_SIZE];
 } Fetch;
@@ -196,7 +196,7 @@ static size_t on_header(char *line, size_t size, size_t count, void *user) {
   Fetch *f = user;
   size_t len = size * count;
   f->last_byte = progress_clock();
-  /* A new status line: forgets the headers of a redirect. */
+  /* A new status line follows a redirect: discards the headers of the redirect. */
   if (len >= 5 && memcmp(line, "HTTP/", 5) == 0) {
     f->seen = (Version){0};
     f->range_start = UINT64_MAX;

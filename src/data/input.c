@@ -75,7 +75,7 @@ static Err report_damage(const Input *in, const char *why) {
  * skippable frame, which may contain anything; pzstd writes one first. */
 static bool begins_zstd(const uint8_t *b, size_t len) {
   static const uint8_t frame[MAGIC_BYTES] = {0x28, 0xb5, 0x2f, 0xfd};
-  /* The first byte may be 0x50 to 0x5f. */
+  /* The first byte of a skippable frame may be 0x50 to 0x5f. */
   static const uint8_t skippable[MAGIC_BYTES] = {0x50, 0x2a, 0x4d, 0x18};
   size_t n = len < MAGIC_BYTES ? len : MAGIC_BYTES;
   if (n == 0 || memcmp(b, frame, n) == 0) return true;
@@ -176,7 +176,7 @@ static Err decode_gzip(Input *in, size_t room, size_t *made) {
   *made = room - z->avail_out;
   in->frame_open = code != Z_STREAM_END;
   if (code == Z_STREAM_END)
-    inflateReset(z); /* A gzip file may have several members. */
+    inflateReset(z); /* Another member may follow in the same gzip file. */
   else if (code != Z_OK && code != Z_BUF_ERROR)
     return report_damage(in, z->msg ? z->msg : "invalid gzip data");
   return ERR_OK;
@@ -321,7 +321,7 @@ bool input_ready(Input *in, int patience) {
     searched = have;
     struct pollfd f = {.fd = in->fd, .events = POLLIN};
     if (in->raw_at == in->raw_len && !in->raw_end && poll(&f, 1, patience) == 0) return false;
-    if (more_text(in)) return true; /* input_line will return the error. */
+    if (more_text(in)) return true; /* The error is returned by the next call of input_line. */
   }
 }
 

@@ -80,7 +80,7 @@ typedef struct {
 typedef struct WindowTurns WindowTurns; /* the order of the windows in an epoch */
 
 typedef struct {
-  uint32_t capacity;       /* tokens per side, including eos */
+  uint32_t capacity;       /* maximum tokens of a batch per side, including eos */
   uint64_t batches;        /* number of batches of an epoch */
   uint32_t most_sentences; /* maximum number of sentences in a batch */
   double fill;             /* packing efficiency of all batches */

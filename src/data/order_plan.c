@@ -116,7 +116,8 @@ static uint64_t count_tokens(const OrderWindow *o) {
 
 static size_t list_candidates(const OrderWindow *o, uint32_t capacity, uint64_t tokens,
                               Candidate *list) {
-  uint64_t per_batch = ceil_div((uint64_t)capacity * o->pairs, tokens); /* pairs per batch */
+  /* expected number of pairs in a batch */
+  uint64_t per_batch = ceil_div((uint64_t)capacity * o->pairs, tokens);
   uint64_t least =
       LEAST_BATCHES * per_batch > LEAST_STRATA ? LEAST_BATCHES * per_batch : LEAST_STRATA;
   uint64_t most_chunks = o->pairs / least, least_chunks = o->pairs / (4 * least);
@@ -164,7 +165,8 @@ static Err try_candidate(WindowPlan *plan, const OrderWindow *o, uint32_t capaci
   uint64_t batches = ceil_div(total[0] > total[1] ? total[0] : total[1], capacity);
   for (int side = 0; side < 2; side++)
     if (batches < large[side]) batches = large[side];
-  for (;; batches += 1 + batches / 128) { /* With many batches, not every number is tried. */
+  /* The step grows with the number of batches, because trying every number would take long. */
+  for (;; batches += 1 + batches / 128) {
     double fill = (double)tokens / ((double)capacity * (double)batches * (double)chunks);
     if (fill <= plan->fill) return ERR_OK;
     TRY(mem_grow(&work->load, &work->load_cap, 2 * (size_t)batches, sizeof *work->load));

@@ -33,7 +33,8 @@ typedef struct {
   MetaSplit inputs;
   Block *ring;
   size_t size;
-  uint64_t filled, claimed, taken; /* total numbers of blocks */
+  /* total numbers of blocks filled by the reader, claimed by workers, taken by the caller */
+  uint64_t filled, claimed, taken;
   bool end, stop;
   pthread_mutex_t lock;
   pthread_cond_t changed;
@@ -83,7 +84,7 @@ static Err read_pair(Source *s, const char *line[2], size_t len[2], bool *end) {
     }
     size_t first = (size_t)(tab - line[0]);
     const char *second =
-        memchr(tab + 1, '\t', len[0] - first - 1); /* Further columns are ignored. */
+        memchr(tab + 1, '\t', len[0] - first - 1); /* Columns after the second are ignored. */
     line[1] = tab + 1;
     len[1] = second ? (size_t)(second - line[1]) : len[0] - first - 1;
     len[0] = first;
@@ -322,7 +323,7 @@ static Err work_on_line(const Pipe *p, Block *block, uint32_t k) {
 static Err work_on(const Pipe *p, Block *block) {
   PipelineBlock *b = &block->out;
   b->ids.len = 0;
-  /* Reducing white space never makes a text longer, so this room is sufficient. */
+  /* Reducing white space never makes a text longer, so raw.len + 1 bytes are sufficient. */
   for (int side = 0; side < 2; side++) {
     b->text[side].len = 0;
     TRY(mem_grow(&b->text[side].s, &b->text[side].cap, b->raw[side].len + 1, 1));

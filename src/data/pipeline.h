@@ -30,7 +30,7 @@ typedef struct {
   const TextPair *input;
   size_t inputs;
   uint64_t skip;              /* number of lines at the start that are not encoded */
-  PipelinePart part;          /* the lines that are processed; others are skipped */
+  PipelinePart part;          /* selects the lines that are processed */
   const CleanRules *rules;    /* NULL: keeps every pair that is UTF-8 and not empty */
   const Tokenizer *tokenizer; /* NULL: the text is not encoded */
   uint32_t max_tokens;

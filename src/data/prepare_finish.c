@@ -71,7 +71,8 @@ static size_t cut_windows(const MetaSplit *train, uint64_t window_pairs, uint64_
 Err prepare_check_windows(const MetaSplit *train, uint64_t window_pairs) {
   uint64_t most = fault_number("most-windows", PREPARE_WINDOWS_MAX);
   if (window_pairs == 0 || train->shards <= most)
-    return ERR_OK; /* A window has at least one shard. */
+    /* Every window has at least one shard, so there cannot be too many windows. */
+    return ERR_OK;
   size_t windows = cut_windows(train, window_pairs, NULL);
   if (windows <= most) return ERR_OK;
   char limit[32];

@@ -107,7 +107,7 @@ static Err gather_pair(Prepare *p, TextPair *pair) {
 static Err check_rereadable(const Prepare *p, const char *path) {
   struct stat st;
   if (stat(path, &st) != 0) return err_errno("cannot open", path);
-  /* input_open refuses directories. */
+  /* Directories are accepted here, because input_open refuses them with a better message. */
   if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) return ERR_OK;
   if (ranks_count(p->spec.ranks) > 1)
     return err_set(ERR_WORK,
@@ -225,7 +225,7 @@ Err prepare_check_ranks(Prepare *p) {
   ranks_broadcast(r, "token of the directory", token, sizeof token);
   TRY(ranks_agree(r, compare_token(p, token)));
   TRY(ranks_agree(r, is_first ? file_remove_all(path) : ERR_OK));
-  /* For generated text this sets the field `trains`. */
+  /* Sets the paths of the inputs and, for generated text, the field `trains`. */
   TRY(ranks_agree(r, is_first ? ERR_OK : name_inputs(p)));
   uint64_t *bytes;
   TRY(mem_alloc(&bytes, 4 * p->spec.trains, sizeof *bytes));

@@ -16,7 +16,7 @@ typedef struct Prepare {
   Meta *meta;
   Tokenizer tokenizer;
   TextPair generated_train;
-  char *path[7]; /* paths of these replacement files */
+  char *path[7]; /* paths of the files that replace standard input and generated text */
   size_t paths;
   uint64_t most_pairs; /* maximum number of training pairs */
   /* (2 * trains) line index of each training file, with several ranks */
@@ -59,7 +59,7 @@ NODISCARD Err prepare_encode_held_out(Prepare *p, Split which, const TextPair *i
 typedef struct {
   uint32_t text_bytes[2];
   uint16_t tokens[2];
-  uint8_t verdict; /* a CleanVerdict */
+  uint8_t verdict; /* the CleanVerdict of the line */
   uint8_t unused[3];
 } LineResult;
 LineResult prepare_line_result(const PipelineBlock *b, uint32_t k);
@@ -83,7 +83,7 @@ NODISCARD Err prepare_record_shard(Prepare *p, const ManifestEntry *entry);
 /* Returns the manifest entry of the training shard that is being built, with its file name, and
  * begins the next entry. */
 ManifestEntry prepare_next_entry(Prepare *p);
-/* Call these before the first and after the last line. */
+/* Call prepare_begin_train before the first line and prepare_end_train after the last. */
 NODISCARD Err prepare_begin_train(Prepare *p);
 NODISCARD Err prepare_end_train(Prepare *p);
 

@@ -480,7 +480,7 @@ static Err read_recipe(Recipe *r, const char *conf) {
     if (!err) err = copy_text(&r->name, folder && folder[1] ? folder + 1 : "recipe");
     if (err) recipe_free(r);
   }
-  free(real); /* realpath allocated it with malloc. */
+  free(real); /* realpath allocated the path with malloc. */
   str_free(&text);
   return err;
 }

@@ -355,7 +355,7 @@ static Err add_use(Recipe *r, const RecipeUse *use, Str *out) {
             : ERR_OK;
     str_addc(out, ' ');
     add_quoted(out, absolute);
-    free(absolute); /* realpath allocated it with malloc. */
+    free(absolute); /* realpath allocated the path with malloc. */
     if (err) return err;
   }
   return ERR_OK;

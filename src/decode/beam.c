@@ -36,7 +36,7 @@ typedef struct {
   size_t least;     /* minimum number of tokens before end-of-sentence is allowed */
   bool done;
   Alive hyp[MOST_BEAM];
-  Ended best[MOST_BEAM]; /* by decreasing score; samples by their index */
+  Ended best[MOST_BEAM]; /* ended hypotheses by decreasing score; samples by their index */
 } Sentence;
 
 struct Beam {
@@ -53,7 +53,7 @@ struct Beam {
   int32_t *position; /* (rows) positions of the source tokens */
   /* (slots) for each row of a step: sentence, token, row in the previous step */
   int32_t *owner, *word, *parent;
-  size_t words_per_row; /* k of the top-k of each row */
+  size_t words_per_row; /* k of the top-k that is computed for each row */
   float *device_top;    /* result of the top-k, in device memory */
   /* copy of device_top in host memory; on a CPU device_top itself. value, lse and id point into
    * it. */

@@ -14,7 +14,7 @@
 #include "base/str.h"
 
 typedef struct {
-  uint64_t bytes;          /* bytes of the results after this header */
+  uint64_t bytes;          /* bytes of the results that follow this header */
   uint64_t cut, first_cut; /* truncated lines, as in ShareCut */
 } Reply;
 
@@ -22,7 +22,7 @@ typedef struct {
   uint32_t index; /* index of the line in its stretch */
   int32_t k;      /* index in the n-best list of the line */
   float score;
-  uint32_t len; /* bytes of the text */
+  uint32_t len; /* bytes of the translated text */
 } Result;
 
 typedef struct {

@@ -28,8 +28,9 @@ struct Translator {
   int32_t *src, *off; /* ids and sentence offsets of the current batch */
   uint64_t *line;     /* line numbers of the batch's sentences */
   Hypothesis *best;
-  uint64_t lines, first_cut; /* lines of earlier runs; first truncated line */
-  size_t done;               /* lines of this run whose search has ended */
+  /* number of lines in earlier runs; number of the first truncated line */
+  uint64_t lines, first_cut;
+  size_t done; /* lines of this run whose search has ended */
 };
 
 /* A line of the current run. */

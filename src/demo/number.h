@@ -17,7 +17,8 @@ typedef struct {
 } Out;
 
 void demo_word(Out *out, const char *word); /* Adds a word; does nothing for an empty word. */
-void demo_glue(Out *out, const char *part); /* Appends to the last word, without a blank. */
+/* Appends text to the last word, without a blank. */
+void demo_glue(Out *out, const char *part);
 /* Writes a pending blank or comma before a word. */
 void demo_space(Out *out);
 /* Capitalizes the first letter of the sentence and adds the punctuation mark. */

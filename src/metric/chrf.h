@@ -19,7 +19,7 @@ typedef struct {
   NgramTree char_tree, word_tree;
   uint32_t *code; /* code points of the line without white space */
   MetricText *word;
-  uint32_t *symbol; /* numbers of the words */
+  uint32_t *symbol; /* numbers of the words of the line, from NgramWords */
   size_t code_cap, word_cap, symbol_cap, codes, word_count;
 } Chrf;
 

@@ -31,13 +31,13 @@ typedef struct {
 } MetricConfig;
 
 typedef struct {
-  double score; /* 0 to 100; TER may exceed 100 */
+  double score; /* score from 0 to 100; TER may exceed 100 */
   /* precision of each order in per cent; BLEU only, like the next fields */
   double precision[4];
   double correct[4], total[4];
   double brevity, ratio; /* brevity penalty; hypothesis length over reference length */
   double hyp_len, ref_len;
-  double edits, mean_ref_len; /* fields of TER */
+  double edits, mean_ref_len; /* numbers of edits and mean reference length of TER */
 } MetricScore;
 
 typedef struct Metric Metric;

@@ -45,7 +45,7 @@ typedef struct {
   bool causal;
   double loss[3];
   double *sums;  /* device memory for the sums of losses; NULL: the sums are in `loss` */
-  uint8_t *mask; /* MASK_BYTES: the mask of ReLU */
+  uint8_t *mask; /* mask of ReLU, MASK_BYTES bytes */
 } Case;
 
 #define MASK_BYTES ((size_t)2048 * 512 / 8)
@@ -164,7 +164,7 @@ static void do_loss(const Backend *b, Case *c) {
   b->loss(b, c->a[0], c->sums ? c->sums : c->loss, c->id, c->rows, c->out, 0.1f, 0.5f);
 }
 static void do_square_sums(const Backend *b, Case *c) {
-  static double sums[256]; /* enough for 2048 x 512 elements */
+  static double sums[256]; /* sums of squares of at most 2048 x 512 elements */
   b->square_sums(b, sums, c->a[0], c->n[0]);
   for (size_t i = 0; i * NORM_UNIT < c->n[0]; i++) {
     float sum = (float)sums[i];
@@ -337,7 +337,8 @@ static double off_by(const Case *a, const Case *b) {
       size += (double)b->a[i][k] * b->a[i][k];
     }
     error = sqrt(error / (size + 1e-12));
-    if (!(error <= worst)) worst = error; /* also true if `error` is NaN */
+    /* the negated comparison is also true if `error` is NaN */
+    if (!(error <= worst)) worst = error;
   }
   for (int i = 0; i < 3; i++) {
     double error = fabs(a->loss[i] - b->loss[i]) / (fabs(b->loss[i]) + 1e-6);

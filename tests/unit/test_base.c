@@ -68,7 +68,7 @@ static void test_mem_overflow_and_zero_are_handled(void **state) {
   for (int i = 0; i < 100; i++) assert_int_equal(zeros[i], 0);
   assert_int_equal(mem_count(), before + 1);
   mem_free(zeros);
-  /* the product of count and size overflows */
+  /* The product of count and size overflows. */
   assert_int_equal(mem_alloc(&zeros, SIZE_MAX / 2, 4), ERR_WORK);
   assert_null(zeros);
   assert_says("out of memory");
@@ -306,7 +306,8 @@ static void test_utf8_decode_rejects_invalid_bytes(void **state) {
       for (size_t e = 0; e < sizeof edges * sizeof edges; e++) {
         uint8_t b[4] = {(uint8_t)first, (uint8_t)second, edges[e / sizeof edges],
                         edges[e % sizeof edges]};
-        for (size_t n = 1; n <= 4; n++) { /* n: also truncated sequences */
+        /* n: number of bytes that are passed; fewer than four truncate the sequence */
+        for (size_t n = 1; n <= 4; n++) {
           uint32_t code = 0;
           const char *p = (const char *)b;
           if (utf8_decode(p, p + n, &code) != reference(b, n))

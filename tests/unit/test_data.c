@@ -109,7 +109,7 @@ static void test_loaders_of_1_to_4_ranks_share_an_epoch(void **state) {
   OK(dataset_verify(&d));
   OK(order_plan(&plan, &d.order, 256));
   enum { GROUP = 6 };
-  uint64_t steps = plan.batches / GROUP + 2; /* continues after the end of the epoch */
+  uint64_t steps = plan.batches / GROUP + 2; /* two steps more than the epoch has */
   for (uint32_t ranks = 1; ranks <= 4; ranks++) {
     uint32_t *count;
     OK(mem_alloc(&count, (size_t)d.order.pairs, sizeof *count));

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-/* needs the headers above */
+/* must come after the headers that it needs */
 #include <cmocka.h>
 
 #include "base/file.h"

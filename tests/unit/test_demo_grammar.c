@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-/* needs the headers above */
+/* must come after the headers that it needs */
 #include <cmocka.h>
 
 #include "demo/grammar.h"

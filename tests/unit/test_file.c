@@ -44,7 +44,7 @@ static void test_sha256_matches_published_digests(void **state) {
   memset(million, 'a', 1000000);
   const char *digest = "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0";
   assert_sha(million, 1000000, digest);
-  Sha256 sha; /* The same message in pieces of odd sizes. */
+  Sha256 sha; /* Hashes the same message in pieces of odd sizes. */
   char hex[65];
   sha256_begin(&sha);
   for (size_t done = 0, step = 1; done < 1000000; step = step * 5 % 997) {
@@ -215,7 +215,7 @@ static void test_file_finish_on_a_full_disk_is_error(void **state) {
     skip();
   }
   OK(file_create(&w, "/dev/full"));
-  OK(file_put(&w, "x", 1)); /* The bytes are still in the buffer. */
+  OK(file_put(&w, "x", 1)); /* The byte is still in the buffer of the FileWriter. */
   assert_int_equal(file_finish(&w, NULL), ERR_WORK);
   assert_says("/dev/full");
   assert_says("free some space");
@@ -229,7 +229,7 @@ static void *read_byte(void *at) {
 /* Starts a child that maps a file, truncates the file, and reads at `offset`, in a separate
  * thread if `beside`; returns the exit status of the child. */
 static int read_after_truncation(const char *path, size_t maps, size_t offset, bool beside) {
-  if (getenv("TEST_EMULATED")) { /* scripts/cross sets this variable */
+  if (getenv("TEST_EMULATED")) { /* scripts/cross sets TEST_EMULATED */
     print_message("skip: qemu does not pass SIGBUS on as the kernel does\n");
     skip();
   }

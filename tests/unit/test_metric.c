@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* needs the headers above */
+/* must come after the headers that it needs */
 #include <cmocka.h>
 #include <jansson.h>
 

@@ -135,11 +135,11 @@ static void test_place_local_pin_at_any_offset_holds_the_files_bytes(void **stat
     for (size_t k = 0; k < len; k++)
       assert_int_equal(read[k], (uint8_t)((begin[i] + k) * 7 + (begin[i] + k) / 256));
     place_unpin(&pin);
-    place_unpin(&pin); /* A second call must have no effect. */
+    place_unpin(&pin); /* A second place_unpin must have no effect. */
     assert_int_equal(place_pins(), pins);
   }
   place_close(&f);
-  place_close(&f); /* A second call must have no effect. */
+  place_close(&f); /* A second place_close must have no effect. */
 }
 
 /* Replaces fstatfs of the C library in this program: every file system looks like NFS. */
@@ -154,7 +154,7 @@ static void test_place_pin_on_a_network_file_system_is_mapped(void **state) {
   PlacePin pin;
   make_file("network", 5000);
   OK(place_pin_file(&pin, at("network")));
-  /* The file is mapped; a copy in private memory would have 0. */
+  /* size of the mapping; a copy in private memory would have 0 */
   assert_int_equal(pin.state_size, 5000);
   assert_int_equal(pin.bytes[4999], (uint8_t)(4999 * 7 + 4999 / 256));
   place_unpin(&pin);

@@ -367,7 +367,7 @@ static void test_timed_out_of_memory_is_reported(void **state) {
   assert_int_equal(timed_end(&c), ERR_WORK);
   assert_says("memory");
   timed_close(&c);
-  timed_close(&c); /* A second call must have no effect. */
+  timed_close(&c); /* A second timed_close must have no effect. */
 }
 
 int main(void) {

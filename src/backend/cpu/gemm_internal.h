@@ -33,9 +33,9 @@ static inline const float *gemm_b_at(const Gemm *g, size_t p, size_t j) {
   return g->tb ? g->b + j * g->ldb + p : g->b + p * g->ldb + j;
 }
 
-extern const GemmKernel gemm_amx; /* Use it only if gemm_amx_usable() returns true. */
+extern const GemmKernel gemm_amx; /* Use gemm_amx only if gemm_amx_usable() returns true. */
 bool gemm_amx_usable(void);
-extern const GemmKernel gemm_bfmmla; /* Use it only if the CPU supports BFMMLA. */
+extern const GemmKernel gemm_bfmmla; /* Use gemm_bfmmla only if the CPU supports BFMMLA. */
 /* Sets the kernels that gemm() uses; bf16 may be NULL. */
 void gemm_use(const GemmKernel *f32, const GemmKernel *bf16);
 

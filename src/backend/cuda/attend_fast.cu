@@ -73,7 +73,8 @@ static __device__ __forceinline__ void mma_across(float (&sum)[D / 8][4], const 
                                                   const uint32_t (&x)[4][D / 16]) {
 #pragma unroll
   for (int j = 0; j < D / 8; j++) {
-    uint32_t pick = j % 2 ? 0x7632 : 0x5410; /* selects the high or the low half words */
+    /* selects the high or the low 16-bit halves of two words */
+    uint32_t pick = j % 2 ? 0x7632 : 0x5410;
     mma<T>(sum[j], a[0], a[1], a[2], a[3], __byte_perm(x[0][j / 2], x[1][j / 2], pick),
            __byte_perm(x[2][j / 2], x[3][j / 2], pick));
   }
@@ -441,7 +442,8 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
 
 /* ---- launchers ---- */
 
-/* Uses attend_group*.cu if the shape allows it; kernel_select_attention changes it. */
+/* True: kernels of attend_group*.cu are used if the shape allows it. kernel_select_attention sets
+ * this variable. */
 static bool uses_groups = true;
 
 const char *kernel_select_attention(int variant) {

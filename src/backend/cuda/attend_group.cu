@@ -183,7 +183,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
       head0 = (int)blockIdx.x % groups * GROUP;
   int heads = min(head0 + GROUP, a.heads); /* one past the last head of this block */
   bool helps = number >= sentences;
-  Sentence own = {}; /* Loaded early, so that the latency overlaps with other work. */
+  /* The sentence is loaded early, so that the latency overlaps with other work. */
+  Sentence own = {};
   if (helps) {
     head0 += block % GROUP;
     heads = min(heads, head0 + 1);
@@ -227,7 +228,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
       const char *at_k = from_k + (uint64_t)(uint32_t)x.key0 * kv_step;
       int q_left = rows - r, k_left = keys - x.key0 - r;
 #pragma unroll
-      for (int p = 0; p < 4; p++) { /* p: tile of the stage */
+      for (int p = 0; p < 4; p++) { /* p: index of a tile of the stage */
         int beside = p >> wide, first = (p & ((1 << wide) - 1)) * 16;
         if (x.head + beside >= heads || first >= longer) continue;
         const char *at = at_k + (beside * ROW + first * kv_step);
@@ -332,7 +333,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
         finish(x, head, tile);
       });
     } else {
-      /* One head at a time, with its keys in several steps; also used if there are no keys. */
+      /* Processes one head at a time, with its keys in several steps; also if there are no
+       * keys. */
       Sums x;
       clear(x);
       each_step(true, [&](Step now, uint32_t stage) {

@@ -23,7 +23,7 @@
 /* rows of each input in shared memory; queries of a QUERIES part */
 #define ROWS        (WARPS * 16)
 #define KEYS        (WARPS * 8)  /* keys of a KEYS part */
-#define PLANE_BYTES (ROWS * ROW) /* bytes of one input */
+#define PLANE_BYTES (ROWS * ROW) /* bytes of one input (q, do, k or v) in shared memory */
 /* shared memory for the pairs of one tile of queries; at first it contains the tile's o */
 #define PAIRS_BYTES (WARPS * PAIR_BYTES)
 
@@ -44,7 +44,7 @@ struct Work {
   bool whole, by_queries, by_keys;
   int rows, keys; /* number of queries and keys of the sentence */
   int q0, k0;     /* first row of the sentence in q and in k */
-  int i_at, j_at; /* first query and key of this round */
+  int i_at, j_at; /* first query and first key of the current round */
   /* rounds end at this query (by_keys) or at this key (by_queries) */
   int end;
   int shift; /* log2 of the tiles of a head: 0, 1, 2 */
@@ -59,7 +59,7 @@ static __device__ __forceinline__ Work plan_work(const Attend &a, int s, int par
                                                  int first_head, int warp) {
   Sentence is = sentence_of(a, (unsigned)s);
   Work w;
-  w.q0 = (int)is.q0; /* Offsets fit into 32 bits. */
+  w.q0 = (int)is.q0; /* Token offsets fit into 32 bits. */
   w.k0 = (int)is.k0;
   w.rows = is.rows;
   w.keys = is.keys;
@@ -189,7 +189,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
       int rows = min(ROWS, w.rows - w.i_at);
       int keys = min(w.by_keys ? KEYS : ROWS, w.keys - w.j_at);
       int q0 = w.q0 + w.i_at, k0 = w.k0 + w.j_at;
-      if (again) __syncthreads(); /* All warps must have read the rows of the last round. */
+      /* All warps must have read the rows of the last round before these are overwritten. */
+      if (again) __syncthreads();
       if (!again || !w.by_queries) {
         copy_tiles(w, in.q, TILE, q, q0, a.q_ld, rows, h);
         copy_tiles(w, in.d_o, TILE, d_o, q0, a.o_ld, rows, h);
@@ -268,7 +269,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
         if (w.j_at >= w.end) break;
       }
     }
-    __syncthreads(); /* All warps must have read v. */
+    __syncthreads(); /* All warps must have read v before it is overwritten. */
     if (w.by_queries) {
       int first = w.i_at + warp * 16;
       if (first < w.rows)

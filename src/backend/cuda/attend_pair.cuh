@@ -17,7 +17,7 @@
 /* Dropout constants that the host computes once per launch. */
 struct DropConstants {
   float log2_scale;              /* log2 of the scale of kept elements */
-  float minus_inverse_scale;     /* -1 / scale */
+  float minus_inverse_scale;     /* -1 / (scale of kept elements) */
   uint32_t low_bits, high_clear; /* bits of the threshold, see attend_dropout.cuh */
 };
 
@@ -133,7 +133,7 @@ static __device__ __forceinline__ void multiply_pair(float (&s)[2][4], float (&d
                                                      const Queries &x, uint32_t k, int plane,
                                                      const LaneOffsets &at) {
 #pragma unroll
-  /* m: rows 0 to 7 of k, rows 8 to 15 of k, then the same of v */
+  /* m: 0 and 1 are rows 0 to 7 and 8 to 15 of k, 2 and 3 those of v */
   for (int m = 0; m < 4; m++) {
     const uint32_t(&left)[4][4] = m < 2 ? x.q : x.d_o;
     float(&to)[4] = m < 2 ? s[m] : dp[m - 2];
@@ -256,12 +256,12 @@ static __device__ __forceinline__ void store_rows(T *to, int first, int head, si
                                                   int count, Sum &sum, uint32_t by,
                                                   const LaneOffsets &at, int lane) {
   if (sum.empty) {
-    /* Keeps this a branch: the compiler would otherwise clear sum.x in all cases. */
+    /* Forces a real branch; otherwise the compiler would clear sum.x in all cases. */
     __syncwarp();
     clear(sum.x);
   }
   sum.empty = true;
-  __syncwarp(); /* All lanes must have read the previous contents. */
+  __syncwarp(); /* All lanes must have read the previous contents of the memory at `by`. */
 #pragma unroll
   for (int j = 0; j < D / 8; j += 2)
     store_tiles(by + at.by_16[j / 2], pack2<T>(sum.x[j][0], sum.x[j][1]),

@@ -148,7 +148,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
     for (int r = 0; r < BACK; r++) {
       int i = i0 + warp * BACK + r;
       row_delta[r] = base[r] = 0;
-      if (i >= is.rows) continue; /* i is the same for the whole warp. */
+      /* i is the same for all lanes of the warp, so the whole warp continues. */
+      if (i >= is.rows) continue;
       for (int c = lane; c < d; c += 32)
         row_delta[r] += my_do[(warp * BACK + r) * d + c] * to_float(o[(size_t)i * a.o_ld + c]);
       row_delta[r] = warp_sum(row_delta[r]);

@@ -139,7 +139,7 @@ static __global__ void __launch_bounds__(CACHED_WARPS * 32)
         score[u] = there[u] ? dot : -INFINITY;
         peak = fmaxf(peak, score[u]);
       }
-      /* If both are -inf, their difference would be NaN. */
+      /* If both maxima are -inf, their difference would be NaN. */
       float keep = most == peak ? 1 : exp2_fast(most - peak);
       most = peak;
       total *= keep;

@@ -177,7 +177,7 @@ static __device__ __forceinline__ void store_some(T *p, const float x[8], int co
   }
 }
 
-/* ---- dropout: the bits of backend/dropout.h ---- */
+/* ---- dropout, with the same bits as backend/dropout.h ---- */
 
 struct Drop {
   const uint64_t *key;      /* pointer to device memory, which no kernel writes */
@@ -273,7 +273,7 @@ template <int THREADS, typename N>
 static __device__ __forceinline__ N block_sum(N x) {
   __shared__ N part[THREADS / 32];
   x = warp_sum(x);
-  __syncthreads(); /* All threads must have read `part` of the previous call. */
+  __syncthreads(); /* All threads must have read `part`, which the previous call wrote. */
   if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
   __syncthreads();
   N sum = part[0];

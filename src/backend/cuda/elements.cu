@@ -67,7 +67,7 @@ static __global__ void __launch_bounds__(THREADS)
              bool vector) {
   const size_t unit = THREADS * GROUPS;
   size_t group = blockIdx.x * unit + threadIdx.x;
-  /* The condition is the same for the whole block. */
+  /* The condition is the same for all threads of the block. */
   if (!vector || (blockIdx.x + 1) * unit * 8 > n) {
 #pragma unroll 1
     for (int k = 0; k < GROUPS; k++)
@@ -153,7 +153,8 @@ cudaError_t kernel_activate(Type type, void *y, uint8_t *mask, const void *x, co
                 (!bias || (width % 8 == 0 && n / 8 <= UINT32_MAX));
   return with_type(type, [&](auto t) {
     typedef decltype(t) T;
-    const int groups = sizeof(T) == 4 ? 1 : 2; /* 32 bytes per thread */
+    /* number of groups of eight elements per thread: 32 bytes in total */
+    const int groups = sizeof(T) == 4 ? 1 : 2;
     auto launch = [&](auto kernel) {
       kernel<<<blocks_for(n, THREADS * groups * 8), THREADS, 0, stream>>>(
           (T *)y, mask, (const T *)x, (const T *)bias, n, width, drop, vector);
@@ -223,7 +224,8 @@ static __global__ void __launch_bounds__(THREADS)
       sum += (double)v[i].z * v[i].z + (double)v[i].w * v[i].w;
     }
   } else {
-    /* Adds the same elements in the same order, so that the bits do not depend on the address. */
+    /* Unaligned or short unit: adds the elements in the order of the aligned case, so that the
+     * bits do not depend on the address. */
     for (int i = 0; i < UNIT / THREADS / 4; i++) {
       double v[4];
       for (int j = 0; j < 4; j++) {
@@ -257,7 +259,8 @@ static __global__ void __launch_bounds__(CLIP_LANES)
     __syncthreads();
     if (k < half) lane[k] += lane[k + half];
   }
-  if (k) return; /* Thread 0 did the last addition itself, so no barrier is needed. */
+  /* Thread 0 did the last addition of the reduction itself, so no barrier is needed. */
+  if (k) return;
   double norm = sqrt(lane[0]) / now->grad_divisor, most = now->max_grad_norm;
   double by = most > 0 && norm > most ? most / norm : 1;
   for (int i = 0; i < 3; i++) {
@@ -313,9 +316,10 @@ __device__ __forceinline__ void store4_low(float *p, const float x[4], int count
 }
 
 struct Update {
-  float beta1, beta2, rest1, rest2, epsilon, decay; /* rest = 1 - beta */
+  /* rest1 and rest2 are 1 - beta1 and 1 - beta2 */
+  float beta1, beta2, rest1, rest2, epsilon, decay;
   const StepNumbers *now;
-  float lr, scale; /* used if `now` is NULL */
+  float lr, scale; /* learning rate and gradient scale, used if `now` is NULL */
   bool coupled, vector;
 };
 

@@ -105,7 +105,8 @@ static __global__ void __launch_bounds__(SORT_THREADS)
   for (int i = 0; i < SORT_ROUNDS; i++) {
     bool there = first + i * 32 < n;
     mine[i] = there ? (uint32_t)key[first + i * 32] : 0;
-    uint32_t d = there ? mine[i] >> shift & 255 : 256; /* 256: there is no element */
+    /* digit of the element; 256: there is no element */
+    uint32_t d = there ? mine[i] >> shift & 255 : 256;
     uint32_t same = __match_any_sync(0xffffffffu, d);
     int32_t sofar = there ? of_warp[warp][d] : 0;
     rank[i] = sofar + __popc(same & ((1u << lane) - 1));

@@ -11,7 +11,8 @@
 #define LARGEST     448.0f       /* largest e4m3 number */
 #define STRIP       FP8_MULTIPLE /* columns that a block transposes */
 #define PIECE       128          /* rows that a block transposes at a time */
-#define PIECE_ROWS  4            /* rows of a piece per thread */
+/* rows per thread of the PIECE rows that a block transposes at a time */
+#define PIECE_ROWS 4
 
 typedef __nv_bfloat16 Low;
 
@@ -117,7 +118,8 @@ static __device__ void transpose_strip(uint8_t *to, float *scale, const Low *w, 
   }
   for (size_t first = 0; first < out; first += PIECE) {
     load(first);
-    if (first) __syncthreads(); /* All threads must have read the previous piece. */
+    /* All threads must have read the previous rows from shared memory. */
+    if (first) __syncthreads();
 #pragma unroll
     for (int i = 0; i < PIECE_ROWS; i++) {
       e[i].get(x);

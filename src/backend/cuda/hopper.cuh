@@ -19,7 +19,7 @@ static __device__ __forceinline__ void barrier_init(uint32_t at, uint32_t count)
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
 }
 
-/* Waits until the phase of this parity has completed. */
+/* Waits until the mbarrier phase of this parity has completed. */
 static __device__ __forceinline__ void barrier_wait(uint32_t at, uint32_t parity) {
   asm volatile(
       "{\n"
@@ -32,7 +32,7 @@ static __device__ __forceinline__ void barrier_wait(uint32_t at, uint32_t parity
       : "memory");
 }
 
-/* Arrives, and adds `bytes` to the bytes that the phase waits for. */
+/* Arrives at the mbarrier, and adds `bytes` to the bytes that its current phase waits for. */
 static __device__ __forceinline__ void barrier_expect(uint32_t at, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
                : "memory");
@@ -135,7 +135,7 @@ static __device__ __forceinline__ void wgmma_fence(void) {
 static __device__ __forceinline__ void wgmma_commit(void) {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/* Waits until at most N of the committed groups are pending. */
+/* Waits until at most N of the committed wgmma groups are pending. */
 template <int N>
 static __device__ __forceinline__ void wgmma_wait(void) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");

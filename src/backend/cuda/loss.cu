@@ -35,7 +35,7 @@ static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     compute_loss(T *logits, double *parts, const int32_t *target_, size_t vocab, Smooth is) {
   T *row = logits + blockIdx.x * vocab;
   int target = target_[blockIdx.x], n = (int)vocab;
-  if (target < 0) { /* The condition is the same for the whole block. */
+  if (target < 0) { /* The condition is the same for all threads of the block. */
     skip_row<THREADS>(row, parts, vocab, is);
     return;
   }
@@ -71,7 +71,7 @@ static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
   all = block_sum<THREADS>(all);
   /* The prediction is the first of equal maxima. */
   bool right = wanted == most;
-  if (right) { /* The condition is the same for the whole block. */
+  if (right) { /* The condition is the same for all threads of the block. */
     bool earlier = false;
 #pragma unroll
     for (int i = 0; i < VECS; i++) {
@@ -101,7 +101,7 @@ static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
   }
 }
 
-/* For any vocabulary and alignment: three passes over the row. */
+/* For any vocabulary size and alignment: makes three passes over the row. */
 template <typename T>
 static __global__ void __launch_bounds__(512)
     compute_loss_plain(T *logits, double *parts, const int32_t *target_, size_t vocab,

@@ -14,8 +14,8 @@
 /* number of fastest candidates, which are timed again for longer */
 #define FINALISTS 4
 #define ROUNDS    2                 /* rounds of timing the finalists */
-#define LONG_MS   10.0f             /* milliseconds per finalist and round */
-#define MAX_RUNS  32                /* maximum runs per finalist and round */
+#define LONG_MS   10.0f             /* milliseconds for which a finalist is timed per round */
+#define MAX_RUNS  32                /* maximum runs of a finalist per round */
 #define MAX_BIAS  ((size_t)1 << 16) /* maximum width of a fused bias gradient */
 /* AlgoKey.type of fp8 operands; other values are a Type */
 #define FP8_TYPE 16
@@ -241,7 +241,8 @@ static float time_candidate(const MatmulContext *p, const Matmul *x, const Candi
     ran = !run_algorithm(p, x, &c, candidate->fused, &candidate->algorithm);
   cudaEventRecord(to, p->stream);
   if (cudaEventSynchronize(to) || !ran || cudaEventElapsedTime(&took, from, to)) {
-    (void)cudaGetLastError(); /* Clears the error, so that the next check does not see it. */
+    /* Clears CUDA's last error, so that the next check does not see it. */
+    (void)cudaGetLastError();
     took = -1;
   }
 done:
@@ -280,7 +281,7 @@ static int collect_candidates(const MatmulContext *p, const Matmul *x, bool fuse
     Candidate candidate = {.algorithm = of->algo, .fused = fused, .took = -1};
     if (of->state || of->workspaceSize > MATMUL_WORK) continue;
     if (i % 2 && !toggle_cta_swizzle(p, &c, &candidate.algorithm)) continue;
-    if (time_candidate(p, x, &candidate, 1) < 0) continue; /* warm-up */
+    if (time_candidate(p, x, &candidate, 1) < 0) continue; /* a warm-up run, not timed */
     for (int r = 0; r < RUNS; r++) {
       float took = time_candidate(p, x, &candidate, 1);
       if (took >= 0 && (candidate.took < 0 || took < candidate.took)) candidate.took = took;
@@ -340,7 +341,8 @@ static Err choose_algorithm(MatmulContext *p, const Matmul *x, AlgoEntry *entry)
                      "--batch-tokens",
                      bytes, cudaGetErrorString(e));
     }
-    timed.result = scratch + (uintptr_t)x->result % 16; /* aligned like the real result */
+    /* aligned like the result of the real GEMM */
+    timed.result = scratch + (uintptr_t)x->result % 16;
     if (x->dbias) timed.dbias = (float *)(void *)(scratch + bytes);
   }
   int n = collect_candidates(p, &timed, /*fused=*/false, list, 0);
@@ -376,7 +378,7 @@ static bool is_supported(const MatmulContext *p, const Matmul *x, AlgoEntry *ent
 static Err add_entry(MatmulContext *p, const Matmul *x, AlgoEntry **out) {
   AlgoEntry entry;
   TRY(choose_algorithm(p, x, &entry));
-  /* an entry that is in the cache but not usable for this shape */
+  /* True if the cache has an entry for this key that is not usable for this shape. */
   bool known = algo_cache_find(&p->cache, &entry.key) != NULL;
   if (!known) TRY(algo_cache_read(&p->cache));
   *out = algo_cache_find(&p->cache, &entry.key);
@@ -428,7 +430,7 @@ Err matmul_run(MatmulContext *p, const Matmul *x) {
   AlgoKey key = make_key(p, x);
   AlgoEntry *entry = algo_cache_find(&p->cache, &key);
   bool supported = entry && is_supported(p, x, entry);
-  /* A new shape, or an entry of the cache file that was never usable here. */
+  /* The shape is new, or its entry from the cache file was never usable on this GPU. */
   if (!entry || (!supported && !entry->checked)) {
     if (p->is_capturing)
       return err_set(

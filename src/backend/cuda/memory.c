@@ -62,7 +62,7 @@ static void retire_scratch(Cuda *c, Scratch *s) {
 void *cuda_scratch(Cuda *c, Scratch *s, size_t bytes) {
   if (bytes <= s->bytes) return s->at;
   if (cuda_refuses(c, "allocating working memory")) return NULL;
-  /* The old memory may still be in use. */
+  /* Kernels may still use the old memory. */
   cuda_note(c, "waiting for the GPU", cudaStreamSynchronize(c->stream));
   retire_scratch(c, s);
   cudaError_t e = cudaMalloc(&s->at, bytes);

@@ -13,7 +13,8 @@
  * to the device while the compute stream is busy, then on the compute stream to its
  * destination. */
 typedef struct {
-  char *host, *device;     /* STAGE_BYTES each */
+  /* staging memory of STAGE_BYTES each, on the host and on the device */
+  char *host, *device;
   cudaEvent_t there, free; /* events: the data is on the device; the buffer may be reused */
 } Stage;
 
@@ -36,8 +37,8 @@ typedef struct {
   /* scratch memory of kernels and GEMMs, shared by all operations of the stream */
   Scratch work;
   Scratch sorted; /* sorted token ids of an embedding, and their rows */
-  Scratch sums;   /* sums of squares */
-  Scratch fp8;    /* fp8 operands of a GEMM */
+  Scratch sums;   /* scratch memory for sums of squares */
+  Scratch fp8;    /* scratch memory for fp8 operands of a GEMM */
   Stage stage[STAGES];
   size_t next_stage;  /* number of the next staging buffer, modulo STAGES */
   cudaEvent_t *stamp; /* (stamps) events of Backend.stamp */

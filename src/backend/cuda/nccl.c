@@ -22,7 +22,7 @@ struct DeviceComm {
   Cuda *cuda;
   int device;
   DeviceCommSpec spec;
-  NcclComm *comm; /* Use it only under the lease, because an abort frees it. */
+  NcclComm *comm; /* Use the communicator only under the lease, because an abort frees it. */
   Lease lease;
   cudaStream_t stream;
   /* event on the compute stream: the input of the last collective is ready */
@@ -35,7 +35,7 @@ struct DeviceComm {
 static Nccl nccl;
 
 static Err load_nccl(void) {
-  static void *library; /* Never unloaded, like the CUDA plug-in. */
+  static void *library; /* handle of the NCCL library, which is never unloaded */
   static const struct {
     const char *name;
     size_t at;
@@ -169,7 +169,7 @@ static Err open_comm(DeviceComm **out, const Backend *b, const char id[DEVICE_CO
   memcpy(&key, id, sizeof key);
   int result = err ? NCCL_SUCCESS : nccl.CommInitRank(&w->comm, spec->size, key, spec->rank);
   if (result != NCCL_SUCCESS) {
-    w->comm = NULL; /* There is no communicator to abort. */
+    w->comm = NULL; /* Opening failed, so there is no communicator to abort. */
     err = report_failure("ncclCommInitRank", result, NULL);
   }
   if (err) {

@@ -24,9 +24,9 @@ static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
   const size_t per_block = BLOCK_WARPS / WARPS;
   size_t lane = WARPS == 1 ? threadIdx.x % 32 : threadIdx.x;
   size_t r = (gridDim.x - 1 - blockIdx.x) * per_block + (WARPS == 1 ? threadIdx.x / 32 : 0);
-  /* The condition is the same for the warp or block that shares the row. */
+  /* The condition is the same for all threads that share the row. */
   if (r >= rows) return;
-  /* Loads everything first: because sum may be x, the compiler cannot move loads before
+  /* Loads all elements first: because sum may be x, the compiler cannot move loads before
    * stores. */
   Eight<T> in_x[VECS], in_branch[VECS];
 #pragma unroll
@@ -83,7 +83,7 @@ static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
   }
 }
 
-/* For any d and alignment: one block per row, three passes over the row. */
+/* For any d and alignment: uses one block per row and makes three passes over the row. */
 template <typename T>
 static __global__ void __launch_bounds__(256)
     add_norm_plain(T *sum, T *y, float *stat, const T *x, const T *branch, const float *gain,
@@ -331,7 +331,8 @@ cudaError_t kernel_add_norm(Type type, void *sum, void *y, float *stat, const vo
       launch(add_norm<T, 1, 1>, 4);
     else if (d <= 512)
       launch(add_norm<T, 1, 2>, 4);
-    else if (d <= 1024 && sizeof(T) == 2) /* such a row fits into the registers of a warp */
+    /* a row of at most 1024 elements of 2 bytes fits into the registers of a warp */
+    else if (d <= 1024 && sizeof(T) == 2)
       launch(add_norm<T, 1, 4>, 4);
     else if (d <= 1024)
       launch(add_norm<T, 4, 1>, 1);
@@ -369,7 +370,8 @@ cudaError_t kernel_add_norm_backward(Type type, void *dx, void *dbranch, float *
   if (fast && count > BACK_PARTS) count = BACK_PARTS;
   cudaError_t err = with_type(type, [&](auto t) {
     typedef decltype(t) T;
-    constexpr int THREADS = sizeof(T) == 4 ? 256 : 512; /* 24 KiB in flight per block */
+    /* threads per block, chosen so that a block has 24 KiB of loads in flight */
+    constexpr int THREADS = sizeof(T) == 4 ? 256 : 512;
     auto launch = [&](auto kernel) {
       kernel<<<(unsigned)count, THREADS, 0, stream>>>(
           (T *)dx, (T *)dbranch, parts, (const T *)dy, (const T *)through, (const T *)sum, stat,

@@ -71,7 +71,8 @@ struct Walk {
     across = j.n / TILE_N;
     end = (j.m + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER) * across;
   }
-  __device__ __forceinline__ int row(void) const { /* returns the row of tiles */
+  /* returns the row of tiles to which the current tile belongs */
+  __device__ __forceinline__ int row(void) const {
     return at / across * CLUSTER + rank;
   }
   __device__ __forceinline__ int column(void) const {
@@ -185,7 +186,7 @@ struct Tile {
   Ring<2> bits;
 };
 
-/* Scales and masks part P and writes it to shared memory. */
+/* Scales and masks part P of a finished tile and writes it to shared memory. */
 template <typename T, int P>
 static __device__ __forceinline__ void stage_part(const Lane &l, const Tile &t) {
   uint32_t x[8];
@@ -200,7 +201,7 @@ static __device__ __forceinline__ void stage_part(const Lane &l, const Tile &t) 
       x[2 * i + half] = multiply_pair<T>(t.word[2 * (P * 4 + i) + half], l.scale) &
                         replicate_signs(first, second, 0xcc88 + 0x1111 * i);
   }
-  __syncwarp(); /* All lanes must have read the previous part. */
+  __syncwarp(); /* All lanes must have read the previous part from shared memory. */
   store_tiles(l.put[0], x[0], x[1], x[2], x[3]);
   store_tiles(l.put[1], x[4], x[5], x[6], x[7]);
   __syncwarp();
@@ -232,7 +233,8 @@ static __device__ __forceinline__ void write_part(const Job &j, const Lane &l, c
   put4(l.sums + t.bits.at * SUMS_BYTES + P * 32 * 4, __float_as_uint(sum_rows<T>(x)));
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    size_t eight = t.eight + (size_t)half * j.n + P * 4; /* n chunks are eight rows */
+    /* `half` selects rows g or g + 8; eight rows have n chunks of eight elements */
+    size_t eight = t.eight + (size_t)half * j.n + P * 4;
     uint4 y = get16(l.get[half]);
     if (t.inside[half]) write16((T *)j.y + eight * 8, y);
   }
@@ -341,7 +343,9 @@ static __device__ __forceinline__ void multiply_tiles(const Job &j, const Shared
 
 #define BOUNDS __launch_bounds__(THREADS, 1)
 #else
-#define BOUNDS __launch_bounds__(32) /* marks a kernel without code, for kernel_fuses_relu */
+/* GPUs other than Hopper have no code for this kernel: kernel_fuses_relu detects that by the
+ * number of threads in the launch bounds. */
+#define BOUNDS __launch_bounds__(32)
 #endif
 
 template <typename T, int SPREAD>

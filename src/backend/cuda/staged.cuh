@@ -64,7 +64,7 @@ static __device__ __forceinline__ int list_pieces(Piece *list, int helper, int s
       int before = __shfl_up_sync(0xffffffffu, upto, step);
       if (lane >= step) upto += before;
     }
-    __syncthreads(); /* All threads must have read `part` of the previous round. */
+    __syncthreads(); /* All threads must have read `part`, which the previous round wrote. */
     if (lane == 31) part[warp] = upto;
     __syncthreads();
     int at = total + upto - mine;

@@ -10,7 +10,8 @@
 /* Returns a sort key that increases with the value and, among equal values, decreases with the
  * id. NaN counts as -inf. The key is never 0. */
 static __device__ __forceinline__ uint64_t rank_of(float x, size_t id) {
-  uint32_t bits = __float_as_uint(x == x ? x + 0.0f : -INFINITY); /* -0 becomes 0 */
+  /* adding 0 turns -0 into 0; NaN becomes -inf */
+  uint32_t bits = __float_as_uint(x == x ? x + 0.0f : -INFINITY);
   bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
   return (uint64_t)bits << 32 | (uint32_t) ~(uint32_t)id;
 }

@@ -263,7 +263,7 @@ static void apply_activation(float *y, const float *x, size_t n, Activation kind
 static void derive_activation(float *slope, const float *x, size_t n, Activation kind) {
   switch (kind) {
     case ACT_RELU:
-      break; /* The backward of ReLU reads the mask instead. */
+      break; /* The backward of ReLU reads the mask instead of this derivative. */
     case ACT_GELU:
       for (size_t i = 0; i < n; i++) slope[i] = gelu_derivative(x[i]);
       break;

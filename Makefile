@@ -86,9 +86,9 @@ plugins: $(if $(PROBED_MPI),$(BUILD)/libtrireme-mpi.so)
 $(BUILD)/libtrireme-mpi.so: src/comm/mpi.c src/comm/transport.h src/base/plugin.h $(BUILD)/config.mk
 	$(call say,PLUGIN)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared $< $(PROBED_MPI) -o $@
 
-# The CUDA plug-in, built if nvcc is found: for those of the architectures below that nvcc supports
-# (72 and 87 are Jetson boards), or as `make CUDA_ARCH=90a` says. CUDA_PTX is the architecture of
-# the PTX that the driver compiles for newer GPUs; none: no PTX.
+# The CUDA plug-in is built if nvcc is found: for those of the architectures below that nvcc supports
+# (72 and 87 are Jetson boards), or for the one given by `make CUDA_ARCH=90a`. CUDA_PTX is the
+# architecture of the PTX that the driver compiles for newer GPUs; CUDA_PTX=none omits it.
 CUDA_ARCH ?= 72 75 80 86 87 89 90a
 CUDA_PTX  ?= 90
 cuda_obj  := $(patsubst %,$(BUILD)/%.o,$(wildcard src/backend/cuda/*.c src/backend/cuda/*.cu))

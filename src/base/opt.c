@@ -129,7 +129,8 @@ static Err store_flag_alias(OptSet *set, const OptMatch *m, const char *word, So
   TRY(read_truth(word, &is_on));
   bool is_default = m->spec->initial && strcmp(m->spec->initial, m->alias->value) == 0;
   if (is_on == 0 && (source == FROM_LINE || is_default))
-    return err_set(ERR_USAGE, "no %s does not select another value; set %s to the value to use",
+    return err_set(ERR_USAGE,
+                   "turning %s off does not select another value; set %s to the value to use",
                    m->alias->alias, m->spec->name);
   if (is_on == 0) return ERR_OK;
   snprintf(value, sizeof value, "%s", m->alias->value);

@@ -34,8 +34,10 @@ static Err read_local(const PlaceFile *f, uint64_t offset, void *to, size_t len)
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       int error = errno;
-      return err_set(ERR_WORK, "cannot read %s at byte %" PRIu64 ": %s", f->path, offset,
-                     strerror(error));
+      return err_set(ERR_WORK,
+                     "cannot read %s at byte %" PRIu64
+                     ": %s; check the disk or the network file system",
+                     f->path, offset, strerror(error));
     }
     if (n == 0)
       return err_set(ERR_WORK,

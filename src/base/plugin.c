@@ -75,7 +75,9 @@ Err plugin_open(Plugin *p, const char *name) {
     /* Removes the path that dlerror() puts before its message: the error below contains the
      * path. */
     if (str_starts(why, p->path)) why += strlen(p->path) + 2;
-    return err_set(ERR_WORK, "cannot load %s: %s", p->path, why);
+    return err_set(ERR_WORK,
+                   "cannot load %s: %s; install the missing library, or remove the plug-in",
+                   p->path, why);
   }
   err = check_version(p);
   if (err) plugin_close(p);

@@ -76,8 +76,7 @@ Err fetch_file(const FetchJob *job) {
 #include <strings.h>
 
 #define DEFAULT_TRIES     5
-/* Maximum attempts if the host does not answer. Fewer than for other errors, because such a host
- * rarely becomes reachable within seconds. */
+/* Maximum attempts if the host does not answer: it rarely becomes reachable within seconds. */
 #define UNREACHABLE_TRIES 3
 #define DEFAULT_DELAY     1.0
 #define MOST_DELAY        60.0
@@ -178,8 +177,6 @@ static bool same_version(const Version *a, const Version *b, bool hash_follows) 
   return hash_follows;
 }
 
-/* ---- one response ---- */
-
 static void header_value(const char *line, size_t len, char *out, size_t room) {
   while (len && (*line == ' ' || *line == '\t')) {
     line++;
@@ -196,14 +193,12 @@ static size_t on_header(char *line, size_t size, size_t count, void *user) {
   Fetch *f = user;
   size_t len = size * count;
   f->last_byte = progress_clock();
-  /* A new status line follows a redirect: discards the headers of the redirect. */
-  if (len >= 5 && memcmp(line, "HTTP/", 5) == 0) {
+  if (len >= 5 && memcmp(line, "HTTP/", 5) == 0) { /* discards headers of a redirect */
     f->seen = (Version){0};
     f->range_start = UINT64_MAX;
   } else if (len > 5 && strncasecmp(line, "etag:", 5) == 0) {
     header_value(line + 5, len - 5, f->seen.etag, sizeof f->seen.etag);
-    /* A weak ETag does not guarantee identical bytes. */
-    if (f->seen.etag[0] == 'W') f->seen.etag[0] = '\0';
+    if (f->seen.etag[0] == 'W') f->seen.etag[0] = '\0'; /* weak ETag: bytes may differ */
   } else if (len > 14 && strncasecmp(line, "last-modified:", 14) == 0) {
     header_value(line + 14, len - 14, f->seen.modified, sizeof f->seen.modified);
   } else if (len > 14 && strncasecmp(line, "content-range:", 14) == 0) {
@@ -227,8 +222,7 @@ static Err reset_part(Fetch *f) {
   return ERR_OK;
 }
 
-/* Called at the first byte of a body: decides whether the body continues the .part file or
- * replaces it. */
+/* At the first byte of a body, decides whether it continues or replaces the .part file. */
 static Err begin_body(Fetch *f) {
   f->begun = true;
   long status = 0;
@@ -246,7 +240,7 @@ static Err begin_body(Fetch *f) {
   if (partial && is_http(f) && f->range_start != f->asked) {
     return err_set(ERR_WORK,
                    "cannot fetch %s: the server sent a different byte range than requested; "
-                   "try again later, or use --mirror",
+                   "try again",
                    f->shown);
   }
   if (partial && !same_version(&f->version, &f->seen, f->job->sha256 != NULL)) {
@@ -277,8 +271,7 @@ static Err begin_body(Fetch *f) {
 static Err write_bytes(Fetch *f, const char *bytes, size_t len) {
   if (f->job->bytes && f->at + len > f->job->bytes) {
     return err_set(ERR_WORK,
-                   "%s is longer than the %llu bytes expected; the recipe may be for another "
-                   "version of the file",
+                   "%s is longer than the %llu bytes expected; the recipe may be outdated",
                    f->shown, (unsigned long long)f->job->bytes);
   }
   while (len) {
@@ -298,8 +291,7 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *user) {
   f->last_byte = progress_clock();
   if (!f->begun) f->err = begin_body(f);
   if (!f->err) f->err = write_bytes(f, bytes, size * count);
-  /* Returning anything but the size makes curl abort the transfer. */
-  return f->err ? 0 : size * count;
+  return f->err ? 0 : size * count; /* Any other value makes curl abort the transfer. */
 }
 
 /* Progress callback, called about once a second while no data arrives: aborts a stalled transfer.
@@ -373,8 +365,7 @@ static Outcome judge_outcome(Fetch *f, CURLcode code) {
   long status = 0;
   curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &status);
   if (is_http(f) && status != 200 && status != 206) return failed_status(f);
-  /* The remote file is empty: no callback was called for its body. */
-  if (!f->begun) f->err = begin_body(f);
+  if (!f->begun) f->err = begin_body(f); /* The remote file is empty. */
   if (f->err) return f->changed ? OVER : NEVER;
   if (f->version.size && f->at < f->version.size) {
     f->err = err_set(ERR_WORK, "cannot fetch %s: the connection ended after %llu of %llu bytes",
@@ -387,8 +378,7 @@ static Outcome judge_outcome(Fetch *f, CURLcode code) {
 static void set_protocols(CURL *curl, const char *url) {
 #if LIBCURL_VERSION_NUM >= 0x075500
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https,ftp,file");
-  /* Redirects must not lead from a server to a local file, nor from https to an insecure
-   * protocol. */
+  /* Forbids redirects from a server to a local file and from https to an insecure protocol. */
   curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR,
                    str_starts(url, "https:") ? "https" : "http,https");
 #else
@@ -455,8 +445,6 @@ static Outcome send_request(Fetch *f) {
   return outcome;
 }
 
-/* ---- the complete download ---- */
-
 static void wait_for(double seconds) {
   struct timespec left = {.tv_sec = (time_t)seconds};
   left.tv_nsec = (long)((seconds - (double)left.tv_sec) * 1e9);
@@ -509,8 +497,7 @@ static Err download_part(Fetch *f) {
 
 static Err verify_part(Fetch *f) {
   Err err = check_contents(f->part, f->shown, f->job->sha256, f->job->bytes);
-  /* The .part file may contain bytes of two versions of the remote file: downloads it again. */
-  if (err && f->kept) {
+  if (err && f->kept) { /* The .part file may mix two versions of the remote file. */
     log_info("%s: starting over", err_message());
     TRY(reset_part(f));
     TRY(download_part(f));
@@ -546,8 +533,7 @@ static Err open_part(Fetch *f, bool *done) {
       f->at = f->kept = (uint64_t)mine.st_size;
       return ERR_OK;
     }
-    /* Another process renamed or removed the .part file while this one waited for the lock. */
-    close(f->fd);
+    close(f->fd); /* Another process has renamed or removed the .part file. */
     f->fd = -1;
     *done = (busy || waited) && file_exists(f->job->path) &&
             fetch_check(f->job->path, f->job->sha256, f->job->bytes) == ERR_OK;
@@ -594,10 +580,8 @@ Err fetch_file(const FetchJob *job) {
   pthread_once(&curl_once, curl_begin);
   f.curl = curl_ready == CURLE_OK ? curl_easy_init() : NULL;
   if (!f.curl)
-    return err_set(
-        ERR_WORK,
-        "cannot fetch %s: libcurl cannot be initialized, probably because memory is low",
-        f.shown);
+    return err_set(ERR_WORK, "cannot fetch %s: libcurl cannot start; free some memory",
+                   f.shown);
   Err err = fetch_locked(&f);
   if (err && f.at == 0 && f.fd >= 0) { /* An empty .part file is not worth keeping. */
     unlink(f.part);

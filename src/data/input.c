@@ -137,7 +137,8 @@ Err input_open(Input **out, const char *path) {
     goto done;
   }
   if (fstat(in->fd, &st) == 0 && S_ISDIR(st.st_mode)) {
-    err = err_set(ERR_WORK, "%s is a directory, not a text file", in->path);
+    err = err_set(ERR_WORK, "%s is a directory, not a text file; give the path of a file",
+                  in->path);
     goto done;
   }
 #ifdef POSIX_FADV_SEQUENTIAL

@@ -74,7 +74,8 @@ static Err append_line(int fd, const Str *line, const char *path) {
   fault_point("manifest-append");
   if (!err) err = sync_file(fd, path);
   if (err && ftruncate(fd, before) != 0)
-    log_warn("cannot remove an incomplete line at the end of %s", path);
+    log_warn("cannot remove an incomplete line at the end of %s; remove it before --resume",
+             path);
   return err;
 }
 

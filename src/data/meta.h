@@ -38,10 +38,11 @@ typedef struct {
   uint64_t dropped[CLEAN_VERDICTS];
   MetaSource *source;
   size_t sources, source_cap;
-  MetaFile *shard; /* format 2: empty until the manifest is loaded */
+  MetaFile *shard; /* list of shards; in format 2 empty until the manifest is loaded */
   size_t shards, shard_cap;
-  size_t shards_listed; /* format 2: number of shards according to dataset.json */
-  MetaFile raw[2];      /* copies of the text, for validation and test */
+  size_t shards_listed; /* format 2: number of shards that dataset.json states */
+  /* copies of the source and target text, for validation and test only */
+  MetaFile raw[2];
 } MetaSplit;
 
 typedef struct {
@@ -56,7 +57,7 @@ typedef struct {
   uint64_t seed;
   MetaSplit split[SPLITS];
   MetaFile order;
-  MetaFile manifest; /* format 2; the name is empty until prepare finishes */
+  MetaFile manifest; /* format 2: the manifest; its name is empty until prepare finishes */
 } Meta;
 
 void meta_free(Meta *meta);

@@ -115,7 +115,9 @@ static Err open_format2(Order *o, PlacePin *map) {
 static Err open_map(Order *o, PlacePin *map) {
   OrderHeader2 h;
   if (map->size < sizeof h || memcmp(map->bytes, ORDER_MAGIC, sizeof h.magic) != 0)
-    return err_set(ERR_WORK, "%s is not an order file: wrong first bytes", map->path);
+    return err_set(ERR_WORK,
+                   "%s is not an order file: wrong first bytes; prepare the data set again",
+                   map->path);
   memcpy(&h, map->bytes, sizeof h);
   if (h.version == 1) return open_format1(o, map);
   if (h.version == 2) return open_format2(o, map);

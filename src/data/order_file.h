@@ -25,9 +25,9 @@ typedef struct {
   uint32_t version; /* format version: 2 */
   uint32_t windows;
   uint64_t pairs;
-  /* A reader must refuse the file if it does not know one of these bits. */
+  /* required flags: a reader must refuse the file if it does not know one of them */
   uint32_t required_flags;
-  uint32_t optional_flags; /* A reader ignores the bits that it does not know. */
+  uint32_t optional_flags; /* optional flags: a reader ignores unknown ones */
   uint64_t payload;        /* offset of the checksums */
   uint8_t reserved[24];
 } OrderHeader2;

@@ -52,8 +52,10 @@ static Err count_lengths(OrderSort *s, WindowSort *w) {
     TRY(s->lengths(s->context, w->first + i, len));
     for (int side = 0; side < 2; side++) {
       if (len[side] > SHARD_LONGEST)
-        return err_set(ERR_WORK, "bug: pair %llu has %u tokens, but at most %u are allowed",
-                       (unsigned long long)(w->first + i), len[side], SHARD_LONGEST);
+        return err_set(
+            ERR_WORK,
+            "bug: pair %llu has %u tokens, but at most %u are allowed; please report it",
+            (unsigned long long)(w->first + i), len[side], SHARD_LONGEST);
       if (len[side] >= w->wide[side]) w->wide[side] = len[side] + 1;
       total[side] += len[side];
     }
@@ -196,7 +198,9 @@ Err order_write(const char *path, const uint64_t *window_pairs, size_t windows,
   OrderSort s = {.lengths = lengths, .context = context};
   char list_path[FILE_PATH_MAX];
   int n = snprintf(list_path, sizeof list_path, "%s.list", path);
-  if (n < 0 || n >= FILE_PATH_MAX) return err_set(ERR_WORK, "the path %s is too long", path);
+  if (n < 0 || n >= FILE_PATH_MAX)
+    return err_set(ERR_WORK, "the path %s is too long; choose a directory with a shorter path",
+                   path);
   if (windows == 0 || windows > ORDER_WINDOWS_MAX)
     return err_set(ERR_WORK, "%zu windows are not possible, 1 to %u are; raise --window-pairs",
                    windows, ORDER_WINDOWS_MAX);

@@ -170,7 +170,7 @@ static Err compare_token(const Prepare *p, const char *token) {
   TRY(prepare_path(&p->state, RANKS_TOKEN, path));
   Err err = file_read(path, 64, &here);
   if (!err && strcmp(str_text(&here), token) != 0)
-    err = err_set(ERR_WORK, "%s is another file than rank 0's", path);
+    err = err_set(ERR_WORK, "%s has other contents than on rank 0", path);
   str_free(&here);
   if (!err) return ERR_OK;
   const Ranks *r = p->spec.ranks;

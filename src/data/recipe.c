@@ -40,10 +40,10 @@ static Err check_name(const char *name) {
   }
   for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++) {
     if (str_ends(name, reserved[i])) {
-      return err_set(
-          ERR_USAGE,
-          "'%.60s' cannot be a file's name: '%s' is reserved for unfinished downloads", name,
-          reserved[i]);
+      return err_set(ERR_USAGE,
+                     "'%.60s' cannot be a file's name: '%s' is reserved for unfinished "
+                     "downloads; choose another name",
+                     name, reserved[i]);
     }
   }
   return ERR_OK;
@@ -110,7 +110,8 @@ static Err add_item(Recipe *r, RecipeKind kind, const char *name, size_t line,
 
 static Err parse_sha256(const char *text, char **out) {
   if (strlen(text) != 64 || strspn(text, "0123456789abcdefABCDEF") != 64) {
-    return err_set(ERR_USAGE, "'%.80s' is not a SHA-256: 64 hexadecimal digits", text);
+    return err_set(ERR_USAGE,
+                   "'%.80s' is not a SHA-256; write sha256: and 64 hexadecimal digits", text);
   }
   TRY(copy_text(out, text));
   for (char *at = *out; *at; at++) {
@@ -216,7 +217,8 @@ static Err parse_about(Recipe *r, char **word, size_t words) {
   Str text = {0};
   for (size_t i = 0; i < words; i++) str_addf(&text, "%s%s", i ? " " : "", word[i]);
   Err err = str_check(&text);
-  if (!err && r->about) err = err_set(ERR_USAGE, "'about' is given twice");
+  if (!err && r->about)
+    err = err_set(ERR_USAGE, "'about' is given twice; remove one of the lines");
   if (!err) err = copy_text(&r->about, str_text(&text));
   str_free(&text);
   return err;
@@ -224,9 +226,10 @@ static Err parse_about(Recipe *r, char **word, size_t words) {
 
 static Err parse_generate(Recipe *r, char **word, size_t words) {
   if (words != 1 || strcmp(word[0], "demo") != 0) {
-    return err_set(ERR_USAGE, "only 'generate = demo' is known");
+    return err_set(ERR_USAGE, "the only generator is 'demo'; write 'generate = demo'");
   }
-  if (r->generate) return err_set(ERR_USAGE, "'generate' is given twice");
+  if (r->generate)
+    return err_set(ERR_USAGE, "'generate' is given twice; remove one of the lines");
   return copy_text(&r->generate, word[0]);
 }
 

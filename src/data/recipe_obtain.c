@@ -441,7 +441,9 @@ Err recipe_obtain(Recipe *r, const RecipeFrom *from) {
   Obtain o = {.r = r, .from = from};
   if (r->uses == 0) return ERR_OK;
   if (from->source_dir && !file_is_dir(from->source_dir)) {
-    return err_set(ERR_USAGE, "--source-dir %s is not a directory", from->source_dir);
+    return err_set(ERR_USAGE,
+                   "--source-dir %s is not a directory; give the path of a directory",
+                   from->source_dir);
   }
   if (from->mirror && !fetch_is_url(from->mirror)) {
     char shown[URL_SHOWN_MAX];

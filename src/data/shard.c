@@ -273,7 +273,8 @@ static Err open_map(Shard *s, PlacePin *map) {
                    map->size);
   memcpy(&h, map->bytes, sizeof h);
   if (memcmp(h.magic, SHARD_MAGIC, sizeof h.magic) != 0)
-    return err_set(ERR_WORK, "%s is not a shard: wrong first bytes", map->path);
+    return err_set(ERR_WORK, "%s is not a shard: wrong first bytes; prepare the data set again",
+                   map->path);
   s->version = h.version;
   if (h.version == 1) return open_format1(s, map);
   if (h.version == 2) return open_format2(s, map);
@@ -310,7 +311,8 @@ const ShardColumn *shard_column(const Shard *s, const char *name) {
 /* ---- reading ---- */
 
 static Err refuse_example(const Shard *s, uint64_t i) {
-  return err_set(ERR_WORK, "bug: example %llu was read, but %s has only %llu examples",
+  return err_set(ERR_WORK,
+                 "bug: example %llu was read, but %s has only %llu examples; please report it",
                  (unsigned long long)i, s->file.map.path, (unsigned long long)s->examples);
 }
 

@@ -134,7 +134,9 @@ static Err reserve_example(ShardBuilder *b, const ShardValues *values) {
   for (size_t i = 0; i < b->groups; i++) {
     ShardGroup *g = &b->group[i];
     if (g->values.len / g->element_bytes + elements[i] > UINT32_MAX)
-      return err_set(ERR_WORK, "a shard of more than 4,294,967,295 values is not possible");
+      return err_set(
+          ERR_WORK,
+          "a shard cannot have more than 4,294,967,295 values; use a smaller --shard-size");
     TRY(reserve_bytes(&g->values, elements[i] * g->element_bytes));
     if (g->is_ragged) TRY(reserve_bytes(&g->index, shard_index_bytes(g->members)));
   }
@@ -251,7 +253,9 @@ static void remove_examples(ShardBuilder *b) {
 Err shard_write(ShardBuilder *b, const char *path, uint64_t *bytes, char sha256[65]) {
   char beside[FILE_PATH_MAX];
   int n = snprintf(beside, sizeof beside, "%s.tmp", path);
-  if (n < 0 || n >= FILE_PATH_MAX) return err_set(ERR_WORK, "the path %s is too long", path);
+  if (n < 0 || n >= FILE_PATH_MAX)
+    return err_set(ERR_WORK, "the path %s is too long; choose a directory with a shorter path",
+                   path);
   FileWriter w;
   CheckedTable table = {0};
   TRY(file_create(&w, beside));

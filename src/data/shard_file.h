@@ -33,9 +33,9 @@ typedef struct {
   uint32_t version; /* format version: 2 */
   uint32_t columns;
   uint64_t examples;
-  /* A reader must refuse the file if it does not know one of these bits. */
+  /* required flags: a reader must refuse the file if it does not know one of them */
   uint32_t required_flags;
-  uint32_t optional_flags; /* A reader ignores the bits that it does not know. */
+  uint32_t optional_flags; /* optional flags: a reader ignores unknown ones */
   uint64_t directory;      /* offset of the directory */
   /* Size of a directory entry. A reader ignores bytes after the fields that it knows. */
   uint32_t entry_bytes;
@@ -51,7 +51,7 @@ typedef struct {
   uint32_t kind; /* a ShardKind */
   uint32_t element_bytes;
   uint32_t flags;        /* flags SHARD_COLUMN_… */
-  uint32_t vocabulary;   /* ids and labels: all values are below this number; otherwise 0 */
+  uint32_t vocabulary;   /* exclusive upper bound of ids and labels; 0 for other kinds */
   uint64_t offset;       /* offset of the values */
   uint64_t length;       /* bytes of the values */
   uint64_t index;        /* offset of the index of a ragged column; otherwise 0 */

@@ -127,7 +127,7 @@ static Err extract_pairs(struct archive *a, const char *path, const UnpackPair *
   }
   for (size_t i = 0; i < n && !err; i++) {
     if (found[i]) continue;
-    err = err_set(ERR_WORK, "%s has no member %s; it begins with: %.600s", path,
+    err = err_set(ERR_WORK, "%s has no member %s; its first members are: %.600s", path,
                   pairs[i].member, shown ? str_text(&names) : "no file at all");
   }
   str_free(&names);

@@ -498,10 +498,10 @@ void beam_on_step(Beam *b, BeamStep step, void *context) {
 
 Err beam_search(Beam *b, const int32_t *src, const int32_t *off, size_t n, Hypothesis *best) {
   if (n > b->max_sentences || (size_t)off[n] > b->max_tokens)
-    return err_set(
-        ERR_WORK,
-        "bug: a batch of %zu sentences and %d tokens is larger than the beam was made for", n,
-        off[n]);
+    return err_set(ERR_WORK,
+                   "bug: a batch of %zu sentences and %d tokens is larger than the beam was "
+                   "created for; please report it",
+                   n, off[n]);
   TRY(begin_search(b, src, off, n));
   for (size_t len = 0, rows; (rows = gather_rows(b, n, len)) > 0; len++) {
     void *logits;

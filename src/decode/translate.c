@@ -227,8 +227,10 @@ static Err search_all(Translator *t, const IdList *ids, Item *item, size_t n, Re
            fits_batch(t->max_tokens, t->max_sentences, count, rows, item[i + count].len))
       rows += item[i + count++].len + 1;
     if (!count)
-      return err_set(ERR_WORK, "bug: a line of %zu ids does not fit into a batch of %zu tokens",
-                     item[i].len, t->max_tokens);
+      return err_set(
+          ERR_WORK,
+          "bug: a line of %zu ids does not fit into a batch of %zu tokens; please report it",
+          item[i].len, t->max_tokens);
     TRY(search_batch(t, ids, item + i, count, result));
     i += count;
     t->done = i;

@@ -136,15 +136,15 @@ typedef struct {
 } Adj;
 
 typedef enum {
-  V_PLAIN, /* subject only; a place is optional */
+  V_PLAIN, /* verb with a subject only; a place is optional */
   V_ACC,
   V_DAT,
-  V_BOTH,  /* a person and an object: "gives him a book" */
-  V_PREP,  /* the object follows a preposition */
-  V_WHERE, /* requires a place */
-  V_GO,    /* requires a goal */
-  V_PUT,   /* requires an object and a goal */
-  V_BE,    /* "to be" with a predicate */
+  V_BOTH,  /* verb with a person and an object: "gives him a book" */
+  V_PREP,  /* verb whose object follows a preposition */
+  V_WHERE, /* verb that requires a place */
+  V_GO,    /* verb that requires a goal */
+  V_PUT,   /* verb that requires an object and a goal */
+  V_BE,    /* the verb "to be" with a predicate */
 } Frame;
 
 #define VF_SEIN   (1u << 0) /* forms the German perfect with sein */

@@ -259,7 +259,8 @@ Err safetensors_begin(FileWriter *w, const SafeEntry *entry, size_t entries,
   char *text = json_dumps(root, JSON_COMPACT);
   json_decref(root);
   if (!text)
-    return err_set(ERR_WORK, "cannot write %s: a tensor name or metadata text is not UTF-8",
+    return err_set(ERR_WORK,
+                   "cannot write %s: a tensor name or metadata text is not UTF-8; rename it",
                    w->path);
   uint64_t len = strlen(text);
   /* The header is padded so that the tensor data begins at a multiple of 8. */

@@ -147,9 +147,9 @@ static double p_value(Sample *a, const Sample *b, double observed) {
 Err metric_paired(const Metric *base, const Metric *other, size_t resamples, uint64_t seed,
                   MetricInterval *of_base, MetricInterval *of_other, double *p) {
   if (base->lines != other->lines || base->config.kind != other->config.kind) {
-    return err_set(
-        ERR_WORK,
-        "cannot compare the systems: a paired test needs outputs for the same sentences");
+    return err_set(ERR_WORK,
+                   "cannot compare the systems: a paired test needs outputs for the same "
+                   "sentences; give files with the same number of lines");
   }
   Sample a = {0}, b = {0}, a_sorted = {0}, b_sorted = {0};
   Err err;

@@ -9,9 +9,9 @@ typedef struct {
   MetricText *token; /* the tokens; they point into the line or into `text` */
   size_t tokens;
   size_t token_cap, class_cap, gap_cap, at_cap;
-  uint8_t *class;    /* class bits of each character */
-  uint8_t *gap;      /* bits of the rules that insert a space before each character */
-  uint32_t *at;      /* offset of the first byte of each character */
+  uint8_t *class;    /* per character: class bits for the rules */
+  uint8_t *gap;      /* per character: bits of the rules that insert a space before it */
+  uint32_t *at;      /* per character: offset of its first byte */
   MetricBuffer text; /* copy of the line, if it had to be changed */
 } MetricTokens;
 

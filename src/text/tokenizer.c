@@ -129,8 +129,10 @@ Err tokenizer_encode(const Tokenizer *t, const char *text, size_t len, IdList *i
 Err tokenizer_decode(const Tokenizer *t, const int32_t *ids, size_t n, Str *text) {
   for (size_t i = 0; i < n; i++) {
     if (ids[i] < 0 || ids[i] >= t->vocab) {
-      return err_set(ERR_WORK, "id %d is outside the vocabulary of %d pieces", ids[i],
-                     t->vocab);
+      return err_set(
+          ERR_WORK,
+          "id %d is outside the vocabulary of %d pieces; use the tokenizer of this model",
+          ids[i], t->vocab);
     }
   }
   return sp_decode(t->model_, ids, n, text);

@@ -299,7 +299,7 @@ stopped() {
   kill -TERM "$(process '^[^ ]* prepare ')"
   wait $child || code=$?
   [ "$code" -eq 3 ]
-  has_line "^trireme: stopped as asked; what is done is in set.partial, continue with --resume"
+  has_line "^trireme: stopped by a signal; the finished work is in set.partial, continue with --resume"
   run ! has_line "^launch   restart"
 }
 

@@ -53,7 +53,7 @@ static const char *text(const json_t *object, const char *key) {
 
 static void read_lines(MetricLines *lines, const char *folder, const char *name,
                        const char *suffix) {
-  static char path[64][256]; /* static, because MetricLines keeps the pointer */
+  static char path[64][256]; /* `path` is static, because MetricLines keeps a pointer to it. */
   static int used;
   char *mine = path[used++ % 64];
   snprintf(mine, 256, "%s%s%s", folder, name, suffix);

@@ -136,7 +136,8 @@ static void test_opt_flag_alias_switched_off_on_line_is_refused(void **state) {
   (void)state;
   OptSet *set;
   assert_int_equal(parse(&set, "train", "--no-fp16"), ERR_USAGE);
-  assert_says("no fp16 does not select another value; set precision to the value to use");
+  assert_says(
+      "turning fp16 off does not select another value; set precision to the value to use");
 }
 
 static void test_opt_flag_alias_of_default_switched_off_in_config_is_refused(void **state) {
@@ -144,7 +145,8 @@ static void test_opt_flag_alias_of_default_switched_off_in_config_is_refused(voi
   OptSet *set;
   OK(parse(&set, "train", ""));
   assert_int_equal(parse_config(set, "fp32 = no\n"), ERR_USAGE);
-  assert_says("no fp32 does not select another value; set precision to the value to use");
+  assert_says(
+      "turning fp32 off does not select another value; set precision to the value to use");
   opt_free(set);
 }
 

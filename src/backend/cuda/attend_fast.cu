@@ -362,7 +362,7 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
       if (kept) /* Stores dS transposed to (queries, keys), as phase 3 reads it. */
         shared_ds[qt * k_tiles + kt][lane] = make_uint4(transposed(ds[0]), transposed(ds[2]),
                                                         transposed(ds[1]), transposed(ds[3]));
-      /* dv += (P ∘ M)ᵀ do, dk += dSᵀ q. */
+      /* Adds (P ∘ M)ᵀ do to dv and dSᵀ q to dk. */
       uint32_t across[4][D / 16];
       load_across<T, D>(across, d_o, a.o_ld, i0, is.rows, g, t);
       mma_across<T, D>(sum_v, p, across);
@@ -391,7 +391,7 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
         ds[2] = x.z;
         ds[3] = x.w;
       } else {
-        /* Recomputes dS: queries g, g + 8; keys 8n + 2t, 8n + 2t + 1. */
+        /* Recomputes dS for the queries g, g + 8 and the keys 8n + 2t, 8n + 2t + 1. */
         float s[2][4], dp[2][4];
 #pragma unroll
         for (int n = 0; n < 2; n++) {

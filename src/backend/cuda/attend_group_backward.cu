@@ -125,7 +125,7 @@ static __device__ __forceinline__ void begin_queries(Queries &x, const Work &w, 
                   at, constants.minus_inverse_scale, lane);
 }
 
-/* Adds tile `unit` of the staged keys with all staged queries to dv (pᵀ · do) or dk (dsᵀ · q). */
+/* Adds the pairs of key tile `unit` and all staged queries to dv (pᵀ · do) or dk (dsᵀ · q). */
 template <typename T>
 static __device__ __forceinline__ void sum_pairs(Sum &sum, const Work &w, const Stage &in,
                                                  bool causal, int unit, int is_dk, int rows,

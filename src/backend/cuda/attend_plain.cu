@@ -22,7 +22,7 @@ static __device__ void stage_rows(float *to, int step, const T *x, size_t ld, in
   __syncthreads();
 }
 
-/* out[r] = row r of mine (R, d) · this lane's row of the tile. */
+/* Computes out[r], the dot product of row r of `mine` (R, d) and this lane's row of the tile. */
 template <int R>
 static __device__ __forceinline__ void dot_rows(float out[R], const float *mine,
                                                 const float *tile, int d) {

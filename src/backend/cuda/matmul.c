@@ -341,7 +341,7 @@ static Err choose_algorithm(MatmulContext *p, const Matmul *x, AlgoEntry *entry)
                      "--batch-tokens",
                      bytes, cudaGetErrorString(e));
     }
-    /* aligned like the result of the real GEMM */
+    /* The scratch result has the alignment of the real one. */
     timed.result = scratch + (uintptr_t)x->result % 16;
     if (x->dbias) timed.dbias = (float *)(void *)(scratch + bytes);
   }

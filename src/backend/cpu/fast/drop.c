@@ -95,8 +95,8 @@ static inline __attribute__((always_inline)) void compute_philox(const int group
   }
 }
 
-/* Writes the factors of 8 * WIDE elements: lane i of the four words contains 16 random bits for
- * each of the elements 8 i … 8 i + 7. */
+/* Writes the dropout factors of 8 * WIDE elements: lane i of the four words contains 16 random
+ * bits for each of the elements 8 i … 8 i + 7. */
 static inline void write_factors(float *factor, const Row c[4], uint32_t threshold,
                                  float scale) {
 #if defined __AVX512BW__ && defined __BMI2__
@@ -140,7 +140,7 @@ static void fill_factors(float *factor, Dropout drop, uint64_t counter, uint32_t
   write_factors(factor, c[0], threshold, scale);
 }
 
-/* Writes the factors of two groups, 16 * WIDE elements. */
+/* Writes the dropout factors of two groups of WIDE counters, which are 16 * WIDE elements. */
 static void fill_factors_twice(float *factor, Dropout drop, uint64_t counter,
                                uint32_t threshold, float scale) {
   Row c[2][4];

@@ -90,7 +90,7 @@ static inline size_t insert_sorted(float *value, int32_t *id, size_t n, size_t r
   return n;
 }
 
-#define MAX_PARTS 4096 /* maximum number of parts of a row */
+#define MAX_PARTS 4096 /* maximum number of parts into which a row of logits is divided */
 
 /* Computes top-k and log-sum-exp of a row. One pass over the parts of the row finds the maximum
  * of each part and the sum of exponentials, rescaled whenever the maximum rises. The k largest

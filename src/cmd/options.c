@@ -87,8 +87,10 @@ const OptSpec cmd_general_options[] = {
     TEXT("run", "DIR", NULL, "train", "What to train",
          "Directory of the run: checkpoints, log, metrics. It must not exist, except with "
          "--resume or --auto-resume"),
-    /* Default and choices of these two rows are filled in from the tables of tasks and families. */
+    /* Default and choices of these three rows are filled in from the tables of tasks and families. */
     CHOICE("task", "NAME", NULL, "", "train", "What to train", "What the model learns"),
+    CHOICE("task", "NAME", NULL, "", "inspect", "What to show",
+           "The task that the data set is for"),
     CHOICE("preset", "NAME", NULL, "", "train bench doctor", "Model", "Sizes of the model"),
     COUNT(
         "micro-batches", "N", NULL, 1, 65536, "train", "Steps",

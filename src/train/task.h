@@ -54,9 +54,11 @@ struct TaskKind {
   /* Defaults of this task that replace those in the option table, for any option of train, as
    * lines of a config file. NULL: none. */
   const char *defaults;
-  size_t
-      option_bytes; /* size of the struct that read_options fills in, which is zeroed before */
+  size_t option_bytes; /* size of the struct, zeroed, that read_options fills in */
   Err (*read_options)(void *own, const OptSet *opts);
+  /* Prints what a data set of this task contains; `opts` are those of the command inspect. NULL:
+   * inspect fails. */
+  Err (*inspect)(const OptSet *opts);
 
   /* Names in metrics.jsonl of the means of ModelLoss.sum; NULL: not recorded. */
   const char *sums[MODEL_SUMS];

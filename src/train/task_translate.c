@@ -373,6 +373,7 @@ const TaskKind translate_task = {
     .free_options = free_options,
     .option_bytes = sizeof(TranslateOptions),
     .read_options = read_options,
+    .inspect = translate_inspect,
     .sums = {"loss", "nll", "accuracy"},
     /* The loss without label smoothing, which can be compared with the validation loss. */
     .shown_sum = 1,

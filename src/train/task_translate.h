@@ -11,6 +11,9 @@ typedef struct {
   int samples;   /* number of translations that a validation prints */
 } TranslateOptions;
 
+/* TaskKind.inspect of this task. */
+NODISCARD Err translate_inspect(const OptSet *opts);
+
 extern const TaskKind translate_task;
 
 #endif

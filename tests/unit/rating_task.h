@@ -281,6 +281,14 @@ static Err score_rating(Task *task, Comm *comm, const ModelLoss *loss, bool show
   return ERR_OK;
 }
 
+static int inspected; /* number of calls of inspect_rating */
+
+static Err inspect_rating(const OptSet *opts) {
+  (void)opts;
+  inspected++;
+  return ERR_OK;
+}
+
 static const OptSpec shift_options[] = {
     REAL("shift", "S", "0", -9, 9, "train", "Labels", "Added to every label"),
     COUNT("shown", "N", "0", 0, 9, "train", "Labels", "Texts to print at each validation"),
@@ -315,6 +323,7 @@ static const TaskKind rating_task = {
     .defaults = defaults,
     .option_bytes = sizeof(RatingOptions),
     .read_options = read_rating_options,
+    .inspect = inspect_rating,
     .sums = {"squared_error", "absolute_error"},
     .predictions = "ratings",
     .predictions_per_s = "ratings_per_s",

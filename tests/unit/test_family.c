@@ -234,6 +234,32 @@ static void test_model_of_unknown_format_is_refused(void **state) {
   assert_says("trireme-transformer");
 }
 
+static Err inspect(const char *task) {
+  static const OptCommand command = {.name = "inspect", .min_operands = 1, .max_operands = 1};
+  char name[16];
+  char *word[] = {"--task", name, "ratings"};
+  OptSet *opts;
+  opt_tables(cmd_options(), commands, cmd_aliases);
+  snprintf(name, sizeof name, "%s", task);
+  TRY(opt_parse(&opts, &command, 3, word));
+  Err err = cmd_inspect(opts);
+  opt_free(opts);
+  return err;
+}
+
+static void test_inspect_calls_function_of_the_task(void **state) {
+  (void)state;
+  inspected = 0;
+  OK(inspect("rating"));
+  assert_int_equal(inspected, 1);
+}
+
+static void test_inspect_of_task_without_function_is_refused(void **state) {
+  (void)state;
+  assert_int_equal(inspect("guess"), ERR_USAGE);
+  assert_says("inspect has nothing to show for --task guess");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_task_of_a_test_trains_until_loss_falls),
@@ -251,6 +277,8 @@ int main(void) {
       cmocka_unit_test(test_model_json_without_a_file_that_is_needed_is_refused),
       cmocka_unit_test(test_config_difference_ignores_fields_that_may_change),
       cmocka_unit_test(test_model_of_unknown_format_is_refused),
+      cmocka_unit_test(test_inspect_calls_function_of_the_task),
+      cmocka_unit_test(test_inspect_of_task_without_function_is_refused),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -46,7 +46,7 @@ int cores_list(int cpu[CORES_MAX]) {
 }
 
 bool cores_divide(const int *cpu, int cpus, int local_rank, int ranks, cpu_set_t *share) {
-  if (ranks > cpus) return false;
+  if (ranks > cpus || local_rank < 0 || local_rank >= ranks) return false;
   int first = (int)((long)cpus * local_rank / ranks);
   int end = (int)((long)cpus * (local_rank + 1) / ranks);
   CPU_ZERO(share);

@@ -13,7 +13,7 @@
 int cores_list(int cpu[CORES_MAX]);
 /* Sets `share` to the CPUs of one of `ranks` local ranks: contiguous in the order of
  * cores_list, so that a rank stays on one socket if possible. Returns false if there are more
- * ranks than CPUs; the ranks then share all CPUs. */
+ * ranks than CPUs, or no such rank; the ranks then share all CPUs. */
 bool cores_share(int local_rank, int ranks, cpu_set_t *share);
 /* cores_share for a given list of CPUs; for tests. */
 bool cores_divide(const int *cpu, int cpus, int local_rank, int ranks, cpu_set_t *share);

@@ -54,8 +54,18 @@ static void test_gpus_are_those_of_cuda_visible_devices(void **state) {
   unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
+static void test_cores_rank_outside_of_the_machine_has_no_share(void **state) {
+  (void)state;
+  static const int cpu[] = {0, 1};
+  cpu_set_t share;
+  assert_false(cores_divide(cpu, 2, -1, 2, &share));
+  assert_false(cores_divide(cpu, 2, 2, 2, &share));
+  assert_false(cores_divide(cpu, 2, 0, 0, &share));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_cores_rank_outside_of_the_machine_has_no_share),
       cmocka_unit_test(test_cores_each_rank_gets_a_block),
       cmocka_unit_test(test_cores_uneven_division_uses_every_core_once),
       cmocka_unit_test(test_cores_more_ranks_than_cores_are_not_bound),

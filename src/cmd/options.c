@@ -171,6 +171,9 @@ const OptSpec cmd_general_options[] = {
           "give up after so many times"),
     COUNT("log-every", "STEPS", "50", 1, 1e6, "train", "Validation and checkpoints",
           "Print and record the loss every so many steps"),
+    CHOICE("tensorboard", "yes|no", "yes", "yes=true|no=false", "train",
+           "Validation and checkpoints",
+           "Write the metrics for TensorBoard too, to RUN/events.out.tfevents.*"),
     FLAG("reproducible", "train", "Ranks",
          "Bit-identical weights on any number of ranks: all-reduce after every micro-batch, in "
          "a "

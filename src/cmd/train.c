@@ -147,6 +147,7 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   s->save_every = (uint64_t)opt_count(opts, "save-every");
   s->copy_every = (uint64_t)opt_count(opts, "peer-checkpoint");
   s->log_every = (uint64_t)opt_count(opts, "log-every");
+  s->tensorboard = strcmp(opt_text(opts, "tensorboard"), "yes") == 0;
   s->keep = (int)opt_count(opts, "keep-checkpoints");
   s->average = (int)opt_count(opts, "average-checkpoints");
   s->rollbacks = (int)opt_count(opts, "max-rollbacks");
@@ -273,14 +274,15 @@ static void print_summary(const TrainSpec *spec, const TrainResult *r) {
   }
 }
 
-/* The model is complete, but lines of its log or metrics are lost. */
+/* The model is complete, but a part of its log or metrics is lost. */
 static Err check_lost_lines(const TrainSpec *spec, const TrainResult *r) {
   uint64_t log = log_lost();
-  if (!r->lost_metrics && !log) return ERR_OK;
+  if (!r->lost_metrics && !r->lost_events && !log) return ERR_OK;
   return err_set(ERR_WORK,
-                 "%s: %" PRIu64 " lines of metrics.jsonl and %" PRIu64
-                 " of log.txt could not be written and are lost; the checkpoints are complete",
-                 spec->run, r->lost_metrics, log);
+                 "%s: %" PRIu64 " lines of metrics.jsonl, %" PRIu64 " of log.txt and %" PRIu64
+                 " records for TensorBoard could not be written and are lost; the checkpoints "
+                 "are complete",
+                 spec->run, r->lost_metrics, log, r->lost_events);
 }
 
 /* Warns if --lr looks like a peak. In most other programs --lr is the peak; with noam it is a

@@ -2,6 +2,8 @@
  * summary.proto, tensor.proto and of the HParams plug-in's plugin_data.proto. Depends on base. */
 #include "format/tfevents.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -274,6 +276,14 @@ void tfevents_add_table(const TfSummary *s, const char *tag, const char *cells, 
   end_message(out, value);
 }
 
+/* Returns true if the whole text is a finite number. */
+static bool read_number(const char *text, double *number) {
+  char *end;
+  if (!*text || !strchr("+-.0123456789", *text)) return false; /* no white space, no "nan" */
+  *number = strtod(text, &end);
+  return !*end && isfinite(*number);
+}
+
 /* Adds an entry of the map from names of options to google.protobuf.Value. */
 static void add_hparam(Str *out, const char *name, size_t name_len, const char *text,
                        size_t len) {
@@ -283,7 +293,7 @@ static void add_hparam(Str *out, const char *name, size_t name_len, const char *
   size_t entry = begin_message(out, START_HPARAMS);
   add_text(out, MAP_KEY, name, name_len);
   size_t value = begin_message(out, MAP_VALUE);
-  if (str_real(str_text(&copy), &number) == ERR_OK) {
+  if (read_number(str_text(&copy), &number)) {
     add_key(out, PB_NUMBER, WIRE_64); /* written even if it is 0 */
     add_double_bits(out, number);
   } else {

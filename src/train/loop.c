@@ -77,6 +77,7 @@ static void record_step(Trainer *t, double lr, double took) {
     if (kind->sums[i]) metrics_add(m, kind->sums[i], s->sum[i] / s->predictions);
   metrics_add(m, "lr", lr);
   metrics_add(m, "grad_norm", s->grad_norm);
+  metrics_add(m, "steps_per_s", n / took);
   metrics_add(m, kind->predictions_per_s, s->predictions / took);
   metrics_add(m, kind->examples_per_s, s->examples / took);
   metrics_add(m, "epoch", (double)t->run.at.step * t->micro_batches / (double)t->task->batches);

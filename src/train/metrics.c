@@ -5,9 +5,11 @@
 
 #include "base/log.h"
 
-static const MetricsSink *const metrics_sinks[METRICS_SINKS] = {&metrics_jsonl};
+static const MetricsSink *const metrics_sinks[METRICS_SINKS] = {&metrics_jsonl,
+                                                                &metrics_tfevents};
 
 static void write_record(Metrics *m, size_t i) {
+  if (!m->sink[i]) return;
   Err err = metrics_sinks[i]->write(m->sink[i], &m->record);
   if (!err) return;
   bool is_first = m->lost[i]++ == 0;
@@ -76,8 +78,6 @@ void metrics_end(Metrics *m) {
   for (size_t i = 0; i < METRICS_SINKS; i++) write_record(m, i);
 }
 
-uint64_t metrics_lost(const Metrics *m) {
-  uint64_t lost = 0;
-  for (size_t i = 0; i < METRICS_SINKS; i++) lost += m->lost[i];
-  return lost;
+uint64_t metrics_lost(const Metrics *m, int sink) {
+  return m->lost[sink];
 }

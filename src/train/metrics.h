@@ -16,7 +16,7 @@
 
 typedef struct {
   bool is_open;
-  void *sink[METRICS_SINKS]; /* state of each sink, in the order of metrics_sinks */
+  void *sink[METRICS_SINKS]; /* state of each sink; NULL: switched off */
   uint64_t lost[METRICS_SINKS];
   MetricsRecord record; /* the record that metrics_begin started */
 } Metrics;
@@ -41,8 +41,8 @@ void metrics_undo_later(Metrics *m);
 /* Writes the record to every sink. The first failure of a sink is a warning; training continues
  * and metrics_lost counts. */
 void metrics_end(Metrics *m);
-/* Returns the number of records that could not be written, over all sinks; may be called after
- * metrics_close. */
-uint64_t metrics_lost(const Metrics *m);
+/* Returns the number of records that a sink (METRICS_JSONL, METRICS_TFEVENTS) could not write; may
+ * be called after metrics_close. */
+uint64_t metrics_lost(const Metrics *m, int sink);
 
 #endif

@@ -1,5 +1,5 @@
-/* The interface of a sink for metrics. Each sink is one file (metrics_jsonl.c) and one entry in
- * the table of metrics.c. Depends on base. */
+/* The interface of a sink for metrics. Each sink is one file (metrics_jsonl.c, metrics_tfevents.c) and one
+ * entry in the table of metrics.c. Depends on base. */
 #ifndef TRAIN_METRICS_SINK_H
 #define TRAIN_METRICS_SINK_H
 
@@ -9,14 +9,17 @@
 
 #include "base/err.h"
 
-#define METRICS_SINKS  1
-#define METRICS_VALUES 24 /* largest number of values in a record */
+/* The sinks, in the order of the table in metrics.c. */
+enum { METRICS_JSONL, METRICS_TFEVENTS, METRICS_SINKS };
+#define METRICS_VALUES 32 /* largest number of values in a record */
 
 /* Arguments with which a sink opens its file. */
 typedef struct {
   const char *run_dir;
-  uint64_t step;  /* the step at which the run begins or resumes */
-  double seconds; /* training time so far, including earlier processes of the run */
+  uint64_t step;         /* the step at which the run begins or resumes */
+  double seconds;        /* training time so far, including earlier processes of the run */
+  const char *options;   /* options of the run, as lines of a config file */
+  bool with_tensorboard; /* write RUN/events.out.tfevents.* */
 } MetricsSpec;
 
 typedef enum { METRICS_REAL, METRICS_COUNT, METRICS_TEXT } MetricsKind;
@@ -42,13 +45,14 @@ typedef struct {
 
 typedef struct {
   /* Opens the file for appending, or creates it. *last_step: step of the last valid record; 0
-   * if there is none, or if the sink itself has undone the steps after spec->step. */
+   * if there is none, or if the sink itself has undone the steps after spec->step. *sink is NULL
+   * if the sink is switched off. */
   Err (*open)(void **sink, const MetricsSpec *spec, uint64_t *last_step);
   /* Writes the whole record or nothing. The error says what failed and why. */
   Err (*write)(void *sink, const MetricsRecord *record);
   void (*close)(void *sink); /* closes the file; accepts NULL */
 } MetricsSink;
 
-extern const MetricsSink metrics_jsonl;
+extern const MetricsSink metrics_jsonl, metrics_tfevents;
 
 #endif

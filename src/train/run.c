@@ -51,7 +51,11 @@ Err run_commit(Run *r, const char *options) {
   TRY(rundir_commit(r->dir, options, &r->lock));
   TRY(file_join(path, r->dir, "log.txt"));
   TRY(log_to(path));
-  MetricsSpec metrics = {.run_dir = r->dir, .step = r->at.step, .seconds = r->at.seconds};
+  MetricsSpec metrics = {.run_dir = r->dir,
+                         .step = r->at.step,
+                         .seconds = r->at.seconds,
+                         .options = options,
+                         .with_tensorboard = r->with_tensorboard};
   return metrics_open(&r->metrics, &metrics);
 }
 

@@ -11,10 +11,11 @@
 
 typedef struct {
   const char *dir;
-  int lock;         /* file descriptor of DIR/lock; -1: not locked */
-  bool is_resumed;  /* rank 0: the directory exists already and the run continues */
-  TrainCounters at; /* counters of the current step */
-  Restart restart;  /* rank 0: how often the run was restarted */
+  int lock;              /* file descriptor of DIR/lock; -1: not locked */
+  bool is_resumed;       /* rank 0: the directory exists already and the run continues */
+  TrainCounters at;      /* counters of the current step */
+  Restart restart;       /* rank 0: how often the run was restarted */
+  bool with_tensorboard; /* rank 0: the metrics are also written for TensorBoard */
   Metrics metrics;
   Saver *saver;
   Copies *copies; /* NULL without --peer-checkpoint */

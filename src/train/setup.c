@@ -203,6 +203,7 @@ static Err prepare_validation(Trainer *t, SetUp *s) {
 }
 
 static Err commit_run(Trainer *t, SetUp *s) {
+  t->run.with_tensorboard = t->spec->tensorboard;
   return world_is_writer(&t->world) ? run_commit(&t->run, str_text(&s->run_options)) : ERR_OK;
 }
 

@@ -39,7 +39,8 @@ static Err train_and_report(Trainer *t, TrainResult *r) {
   r->best_step = t->run.at.best_step;
   r->loss = t->last_loss;
   r->seconds = run_elapsed(&t->run);
-  r->lost_metrics = metrics_lost(&t->run.metrics);
+  r->lost_metrics = metrics_lost(&t->run.metrics, METRICS_JSONL);
+  r->lost_events = metrics_lost(&t->run.metrics, METRICS_TFEVENTS);
   log_live_end();
   return err;
 }

@@ -41,7 +41,7 @@ static void test_metrics_record_holds_values_then_step_and_seconds(void **state)
   metrics_add_count(&m, "skipped", 3);
   metrics_end(&m);
   metrics_close(&m);
-  assert_int_equal(metrics_lost(&m), 0);
+  assert_int_equal(metrics_lost(&m, METRICS_JSONL), 0);
   assert_file("{\"loss\":0.1,\"skipped\":3,\"step\":7,\"seconds\":1.5}\n");
 }
 
@@ -64,7 +64,7 @@ static void test_metrics_not_open_does_nothing(void **state) {
   Metrics m = {0};
   write_loss(&m, 1, 2);
   metrics_close(&m);
-  assert_int_equal(metrics_lost(&m), 0);
+  assert_int_equal(metrics_lost(&m, METRICS_JSONL), 0);
 }
 
 static void test_metrics_resume_before_last_record_undoes_later_steps(void **state) {
@@ -149,7 +149,7 @@ static void test_metrics_value_that_is_not_finite_is_lost_and_reported(void **st
   assert_says("metrics.jsonl: loss of step 3 is not finite");
   write_loss(&m, 4, 1);
   metrics_close(&m);
-  assert_int_equal(metrics_lost(&m), 1);
+  assert_int_equal(metrics_lost(&m, METRICS_JSONL), 1);
   assert_file("{\"loss\":1.0,\"step\":4,\"seconds\":0.5}\n");
 }
 
@@ -163,7 +163,7 @@ static void test_metrics_full_disk_counts_lost_records(void **state) {
   write_loss(&m, 2, 2);
   assert_says("No space left");
   metrics_close(&m);
-  assert_int_equal(metrics_lost(&m), 2);
+  assert_int_equal(metrics_lost(&m, METRICS_JSONL), 2);
 }
 
 int main(void) {

@@ -148,6 +148,13 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   s->copy_every = (uint64_t)opt_count(opts, "peer-checkpoint");
   s->log_every = (uint64_t)opt_count(opts, "log-every");
   s->tensorboard = strcmp(opt_text(opts, "tensorboard"), "yes") == 0;
+  s->histogram_every = (uint64_t)opt_count(opts, "histogram-every");
+  if (s->histogram_every && !s->tensorboard)
+    return err_set(ERR_USAGE,
+                   "--histogram-every %" PRIu64
+                   " writes histograms for TensorBoard: pass --tensorboard yes, or "
+                   "--histogram-every 0",
+                   s->histogram_every);
   s->keep = (int)opt_count(opts, "keep-checkpoints");
   s->average = (int)opt_count(opts, "average-checkpoints");
   s->rollbacks = (int)opt_count(opts, "max-rollbacks");

@@ -77,7 +77,9 @@ typedef struct {
   const char *tag; /* `tag_len` bytes, not NUL-terminated */
   size_t tag_len;
   TfKind kind;
-  float scalar; /* valid for TF_SCALAR */
+  float scalar;         /* valid for TF_SCALAR */
+  const uint8_t *bytes; /* TF_HISTOGRAM, TF_TENSOR: the message, `len` bytes */
+  size_t len;
 } TfValue;
 
 typedef Err (*TfVisit)(void *context, const TfEvent *event);

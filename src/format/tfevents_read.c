@@ -114,8 +114,11 @@ static void read_value(Bytes b, TfValue *v) {
       v->kind = TF_SCALAR;
       memcpy(&v->scalar, &bits, sizeof bits);
     }
-    if (is_bytes(&f, 5)) v->kind = TF_HISTOGRAM;
-    if (is_bytes(&f, 8)) v->kind = TF_TENSOR;
+    if (is_bytes(&f, 5) || is_bytes(&f, 8)) {
+      v->kind = f.id == 5 ? TF_HISTOGRAM : TF_TENSOR;
+      v->bytes = f.bytes.at;
+      v->len = (size_t)f.number;
+    }
   }
 }
 

@@ -129,7 +129,8 @@ static const char *const free_options[] = {
     "steps", "epochs", "max-time", "resume", "auto-resume", "threads", "quiet", "config",
     "log-every", "peer-checkpoint", "valid-every", "save-every", "keep-checkpoints", "patience",
     "average-checkpoints", "rank-timeout", "data", "run", "shard-optimizer", "bucket-size",
-    "overlap", "allreduce-transport", "device", "max-rollbacks", "accept-data",
+    "overlap", "allreduce-transport", "device", "max-rollbacks", "accept-data", "tensorboard",
+    "histogram-every",
     /* Checked against the checkpoint instead. */
     "micro-batches", NULL};
 /* Options that must not change, because the order of the data or the saved state depends on

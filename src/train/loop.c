@@ -1,6 +1,7 @@
 /* The training loop: steps, metrics, validations, checkpoints, and roll-back to a checkpoint
  * when the loss diverges. Every rank runs it. Decisions that depend on time, signals or files
- * are made by one rank and broadcast. Depends on average, snapshot, step, validate. */
+ * are made by one rank and broadcast. Depends on average, histograms, snapshot, step,
+ * validate. */
 #include "train/loop.h"
 
 #include <inttypes.h>
@@ -14,6 +15,7 @@
 #include "base/progress.h"
 #include "base/stop.h"
 #include "train/average.h"
+#include "train/histograms.h"
 #include "train/snapshot.h"
 #include "train/step.h"
 #include "train/validate.h"
@@ -150,16 +152,32 @@ static bool judge_score(Trainer *t, double score) {
   return run_judge_validation(&t->run, score, is_better, t->spec->patience);
 }
 
+static void record_validation(Trainer *t, const Validation *v, const TaskSamples *samples) {
+  const TaskKind *kind = t->task->kind;
+  Metrics *m = &t->run.metrics;
+  begin_record(t);
+  for (int i = 0; kind->metrics[i].label; i++)
+    metrics_add(m, kind->metrics[i].valid, v->value[i]);
+  metrics_add(m, "valid_seconds", v->seconds);
+  MetricsTable table = {str_text(&samples->cells), samples->rows, samples->columns};
+  if (samples->rows) metrics_add_table(m, "valid_samples", table);
+  metrics_end(m);
+}
+
 /* Runs a validation. The checkpoint of this step has been passed to the saver before, which
  * writes it meanwhile; a validation that is interrupted by a signal loses nothing. */
 static Err run_validation(Trainer *t) {
   const TaskKind *kind = t->task->kind;
-  const bool show_samples = true;
+  TaskSamples samples = {0};
   Validation v;
   stop_answer_with(answers_validating);
   TRY(train_wait_for_weights(t, &t->since));
   Weights weights = state_eval_weights(&t->state, &t->world);
-  TRY(validate_model(t->task, t->state.model, weights, t->world.comm, show_samples, &v));
+  Err err = validate_model(t->task, t->state.model, weights, t->world.comm, &samples, &v);
+  if (err) {
+    str_free(&samples.cells);
+    return err;
+  }
   if (world_is_writer(&t->world)) {
     char figures[160];
     bool is_best = judge_score(t, v.value[kind->decisive]);
@@ -168,11 +186,8 @@ static Err run_validation(Trainer *t) {
              is_best ? ", the best so far" : "", v.seconds);
   }
   t->run.at.validated = t->run.at.step;
-  begin_record(t);
-  for (int i = 0; kind->metrics[i].label; i++)
-    metrics_add(&t->run.metrics, kind->metrics[i].valid, v.value[i]);
-  metrics_add(&t->run.metrics, "valid_seconds", v.seconds);
-  metrics_end(&t->run.metrics);
+  record_validation(t, &v, &samples);
+  str_free(&samples.cells);
   /* The time of the validation does not count as time of steps. */
   t->since_start = progress_clock();
   stop_answer_with(NULL);
@@ -235,7 +250,6 @@ static Weights replace_eval_weights(Trainer *t) {
 /* Averages the last checkpoints, writes them to RUN/average and validates the result. */
 static Err average_checkpoints(Trainer *t, TrainResult *r) {
   const TaskKind *kind = t->task->kind;
-  const bool show_samples = false;
   int count = 0;
   Validation v;
   if (t->spec->average < 2) return ERR_OK;
@@ -247,7 +261,7 @@ static Err average_checkpoints(Trainer *t, TrainResult *r) {
   r->averaged = count;
   if (!t->task->valid_examples) return ERR_OK;
   Weights weights = replace_eval_weights(t);
-  TRY(validate_model(t->task, t->state.model, weights, t->world.comm, show_samples, &v));
+  TRY(validate_model(t->task, t->state.model, weights, t->world.comm, NULL, &v));
   r->has_average_score = true;
   r->average_score = v.value[kind->decisive];
   if (world_is_writer(&t->world)) {
@@ -382,6 +396,8 @@ static Err run_step(Trainer *t) {
     log_step(t, lr);
   else
     show_progress(t);
+  if (s->histogram_every && t->run.at.step % s->histogram_every == 0)
+    TRY(train_write_histograms(t, &step));
   TRY(copy_if_due(t));
   if (is_save_due(t)) TRY(train_save(t, SAVE_IN_BACKGROUND));
   return is_validation_due(t) ? run_validation(t) : ERR_OK;

@@ -69,6 +69,14 @@ void metrics_add_text(Metrics *m, const char *name, const char *text) {
   add_value(m, (MetricsValue){.name = name, .kind = METRICS_TEXT, .text = text});
 }
 
+void metrics_add_table(Metrics *m, const char *name, MetricsTable table) {
+  add_value(m, (MetricsValue){.name = name, .kind = METRICS_TABLE, .table = table});
+}
+
+void metrics_add_histogram(Metrics *m, const char *name, const Histogram *histogram) {
+  add_value(m, (MetricsValue){.name = name, .kind = METRICS_HISTOGRAM, .histogram = histogram});
+}
+
 void metrics_undo_later(Metrics *m) {
   m->record.undoes_later = true;
 }

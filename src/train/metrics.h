@@ -36,6 +36,9 @@ void metrics_add(Metrics *m, const char *name, double value);
 void metrics_add_count(Metrics *m, const char *name, uint64_t count);
 /* Adds a text: UTF-8, at most 1,024 bytes. The pointers must stay valid until metrics_end. */
 void metrics_add_text(Metrics *m, const char *name, const char *text);
+/* Adds a table of texts or a histogram, which metrics.jsonl does not contain. */
+void metrics_add_table(Metrics *m, const char *name, MetricsTable table);
+void metrics_add_histogram(Metrics *m, const char *name, const Histogram *histogram);
 /* Marks the record as undoing all earlier records of later steps. */
 void metrics_undo_later(Metrics *m);
 /* Writes the record to every sink. The first failure of a sink is a warning; training continues

@@ -105,6 +105,18 @@ static Err open_jsonl(void **sink, const MetricsSpec *spec, uint64_t *last_step)
   return err;
 }
 
+/* Returns true for tables and histograms, which are not written. */
+static bool is_left_out(const MetricsValue *v) {
+  return v->kind == METRICS_TABLE || v->kind == METRICS_HISTOGRAM;
+}
+
+/* Returns true if the record has values, and none of them is written. */
+static bool is_empty(const MetricsRecord *r) {
+  for (size_t i = 0; i < r->values; i++)
+    if (!is_left_out(&r->value[i])) return false;
+  return r->values > 0;
+}
+
 static json_t *make_value(const MetricsValue *v) {
   if (v->kind == METRICS_TEXT) return json_string(v->text);
   if (v->kind == METRICS_COUNT) return json_integer((json_int_t)v->count);
@@ -114,6 +126,7 @@ static json_t *make_value(const MetricsValue *v) {
 static Err add_values(json_t *line, const MetricsRecord *r, const char *path) {
   for (size_t i = 0; i < r->values; i++) {
     const MetricsValue *v = &r->value[i];
+    if (is_left_out(v)) continue;
     json_t *value = make_value(v);
     if (!value)
       return err_set(ERR_WORK, "cannot write %s: %s of step %" PRIu64 " is not %s", path,
@@ -140,6 +153,7 @@ static Err write_line(JsonlSink *s, const json_t *line) {
 
 static Err write_jsonl(void *sink, const MetricsRecord *r) {
   JsonlSink *s = sink;
+  if (is_empty(r)) return ERR_OK;
   json_t *line = json_object();
   if (r->event) json_object_set_new(line, "event", json_string(r->event));
   Err err = add_values(line, r, s->file.path);

@@ -1,5 +1,5 @@
 /* The interface of a sink for metrics. Each sink is one file (metrics_jsonl.c, metrics_tfevents.c) and one
- * entry in the table of metrics.c. Depends on base. */
+ * entry in the table of metrics.c. Depends on base, histogram. */
 #ifndef TRAIN_METRICS_SINK_H
 #define TRAIN_METRICS_SINK_H
 
@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "train/histogram.h"
 
 /* The sinks, in the order of the table in metrics.c. */
 enum { METRICS_JSONL, METRICS_TFEVENTS, METRICS_SINKS };
@@ -22,7 +23,20 @@ typedef struct {
   bool with_tensorboard; /* write RUN/events.out.tfevents.* */
 } MetricsSpec;
 
-typedef enum { METRICS_REAL, METRICS_COUNT, METRICS_TEXT } MetricsKind;
+typedef enum {
+  METRICS_REAL,
+  METRICS_COUNT,
+  METRICS_TEXT,
+  METRICS_TABLE,
+  METRICS_HISTOGRAM
+} MetricsKind;
+
+/* A table of texts in UTF-8. `cells`: rows * columns strings, one after another, each ends with
+ * NUL. */
+typedef struct {
+  const char *cells;
+  size_t rows, columns;
+} MetricsTable;
 
 typedef struct {
   const char *name;
@@ -30,7 +44,9 @@ typedef struct {
   union {
     double real;
     uint64_t count;
-    const char *text; /* a text in UTF-8 */
+    const char *text; /* UTF-8 */
+    MetricsTable table;
+    const Histogram *histogram;
   };
 } MetricsValue;
 
@@ -48,7 +64,7 @@ typedef struct {
    * if there is none, or if the sink itself has undone the steps after spec->step. *sink is NULL
    * if the sink is switched off. */
   Err (*open)(void **sink, const MetricsSpec *spec, uint64_t *last_step);
-  /* Writes the whole record or nothing. The error says what failed and why. */
+  /* Writes the whole record or nothing. A sink may leave out kinds of values. The error says what failed and why. */
   Err (*write)(void *sink, const MetricsRecord *record);
   void (*close)(void *sink); /* closes the file; accepts NULL */
 } MetricsSink;

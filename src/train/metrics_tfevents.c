@@ -57,7 +57,9 @@ static double get_time(void) {
  * process was killed before the result was in the checkpoint. Its values are in the earlier file
  * and are not written again, because readers would see the step twice. */
 
-static bool is_written(const TfeventsSink *s, const char *tag) {
+/* Returns true if an earlier file has the tag at this step. */
+static bool is_repeated(const TfeventsSink *s, uint64_t step, const char *tag) {
+  if (step != s->step) return false;
   for (size_t at = 0; at < s->written.len; at += strlen(s->written.s + at) + 1)
     if (strcmp(s->written.s + at, tag) == 0) return true;
   return false;
@@ -200,9 +202,14 @@ static Err open_tfevents(void **sink, const MetricsSpec *spec, uint64_t *last_st
 
 /* Records. */
 
-/* Makes the tag of a value: TensorBoard groups tags by the part before the slash. */
+/* Makes the tag of a value: TensorBoard groups tags by the part before the slash. A name that has
+ * a group already is its tag. */
 static void make_tag(char *tag, const char *name) {
   static const char *const groups[] = {"valid_", "average_"};
+  if (strchr(name, '/')) {
+    snprintf(tag, TAG_BYTES, "%s", name);
+    return;
+  }
   for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
     size_t n = strlen(groups[i]);
     if (!str_starts(name, groups[i])) continue;
@@ -212,21 +219,44 @@ static void make_tag(char *tag, const char *name) {
   snprintf(tag, TAG_BYTES, "%s/%s", str_ends(name, "_ms") ? "time" : "train", name);
 }
 
-static void add_scalar(const TfeventsSink *s, const TfSummary *to, uint64_t step,
-                       const char *tag, double value) {
-  if (step == s->step && is_written(s, tag)) return;
-  tfevents_add_scalar(to, tag, (float)value);
+/* Adds a number under its tag and its second tag. */
+static void add_number(const TfeventsSink *s, const TfSummary *to, uint64_t step,
+                       const char *tag, const MetricsValue *v) {
+  double value = v->kind == METRICS_COUNT ? (double)v->count : v->real;
+  if (!is_repeated(s, step, tag)) tfevents_add_scalar(to, tag, (float)value);
+  for (size_t i = 0; i < ALIASES; i++) {
+    if (strcmp(aliases[i].name, v->name) != 0) continue;
+    if (!is_repeated(s, step, aliases[i].tag))
+      tfevents_add_scalar(to, aliases[i].tag, (float)value);
+  }
 }
 
+static void add_histogram(const TfSummary *to, const char *tag, const Histogram *h) {
+  TfHistogram out = {.min = h->min,
+                     .max = h->max,
+                     .count = h->count,
+                     .sum = h->sum,
+                     .square_sum = h->square_sum,
+                     .buckets = h->buckets,
+                     .limit = h->limit,
+                     .bucket = h->bucket};
+  tfevents_add_histogram(to, tag, &out);
+}
+
+/* Texts occur only in records of events, which are not written. */
 static void add_value(const TfeventsSink *s, const TfSummary *to, uint64_t step,
                       const MetricsValue *v) {
   char tag[TAG_BYTES];
-  if (v->kind == METRICS_TEXT) return;
-  double value = v->kind == METRICS_COUNT ? (double)v->count : v->real;
   make_tag(tag, v->name);
-  add_scalar(s, to, step, tag, value);
-  for (size_t i = 0; i < ALIASES; i++)
-    if (strcmp(aliases[i].name, v->name) == 0) add_scalar(s, to, step, aliases[i].tag, value);
+  if (v->kind == METRICS_REAL || v->kind == METRICS_COUNT) {
+    add_number(s, to, step, tag, v);
+  } else if (is_repeated(s, step, tag)) {
+    return;
+  } else if (v->kind == METRICS_TABLE) {
+    tfevents_add_table(to, tag, v->table.cells, v->table.rows, v->table.columns);
+  } else if (v->kind == METRICS_HISTOGRAM) {
+    add_histogram(to, tag, v->histogram);
+  }
 }
 
 static void add_values(TfeventsSink *s, const MetricsRecord *r) {

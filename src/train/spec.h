@@ -39,8 +39,9 @@ typedef struct {
   AllreduceTransport transport;
   BackendSpec backend;
   uint64_t valid_every, save_every, log_every;
-  bool tensorboard;    /* write events for TensorBoard */
-  uint64_t copy_every; /* steps between in-memory copies; 0: no copies */
+  bool tensorboard;         /* write events for TensorBoard */
+  uint64_t histogram_every; /* steps between histograms of weights and gradients; 0: none */
+  uint64_t copy_every;      /* steps between in-memory copies; 0: no copies */
   /* Number of checkpoints kept; number of validations without a better score. */
   int keep, patience;
   int average;   /* number of checkpoints averaged at the end */

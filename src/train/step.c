@@ -326,6 +326,7 @@ Err train_step(Trainer *t, double lr, StepSum *sum, bool *is_healthy) {
   else
     TRY(step_on_ranks(t, lr, with_nan, &now, sum));
   sum->grad_norm = now.grad_norm;
+  sum->grad_divisor = now.grad_divisor;
   bool is_finite = isfinite(sum->grad_norm);
   *is_healthy = isfinite(sum->sum[0]) && scaler_take(&t->run.at.scaler, is_finite);
   sum->skipped = *is_healthy && !is_finite;

@@ -41,6 +41,13 @@ typedef struct {
   const char *average; /* name in metrics.jsonl for the averaged checkpoints */
 } TaskMetric;
 
+/* Outputs of the model for some validation examples, as a table. The first row has the names of
+ * the columns. */
+typedef struct {
+  Str cells; /* rows * columns strings, each ends with NUL */
+  size_t rows, columns;
+} TaskSamples;
+
 struct TaskKind {
   /* Value of --task, also stored in training.json; must fit into TrainCounters.task. */
   const char *name;
@@ -99,9 +106,9 @@ struct TaskKind {
   Err (*valid_batch)(Task *task, uint64_t *next, TaskBatch *batch);
   /* Computes all metrics, in the order of `metrics`. `loss`: sums over all validation examples
    * of all ranks. Every rank calls it; only the values of rank 0 are valid. Returns ERR_STOPPED
-   * on every rank if one of them was asked to stop. `show_samples`: log some of the model's
-   * outputs. */
-  Err (*score)(Task *task, Comm *comm, const ModelLoss *loss, bool show_samples,
+   * on every rank if one of them was asked to stop. If `samples` is not NULL, logs some of the
+   * model's outputs and, on rank 0, stores them there. */
+  Err (*score)(Task *task, Comm *comm, const ModelLoss *loss, TaskSamples *samples,
                double value[TASK_METRICS]);
 };
 

@@ -298,7 +298,27 @@ static Err translate_lines(TranslateTask *t, Comm *comm, Str *text) {
   return stopped > 0 ? err_set(ERR_STOPPED, "stopped within a validation") : ERR_OK;
 }
 
-static void show_sample(const TranslateTask *t, size_t i, const char *text, size_t len) {
+/* Adds a cell, up to the first NUL, which ends a cell. */
+static void add_cell(TaskSamples *samples, const char *text, size_t len) {
+  str_addn(&samples->cells, text, strnlen(text, len));
+  str_addc(&samples->cells, '\0');
+}
+
+/* Adds a row with the names of the columns. */
+static void begin_samples(TaskSamples *samples) {
+  static const char *const names[] = {"source", "translation", "reference"};
+  samples->columns = sizeof names / sizeof *names;
+  samples->rows = 1;
+  for (size_t i = 0; i < samples->columns; i++) add_cell(samples, names[i], strlen(names[i]));
+}
+
+static void show_sample(const TranslateTask *t, size_t i, const char *text, size_t len,
+                        TaskSamples *samples) {
+  if (samples->rows == 0) begin_samples(samples);
+  add_cell(samples, t->line[0][i].text, t->line[0][i].len);
+  add_cell(samples, text, len);
+  add_cell(samples, t->line[1][i].text, t->line[1][i].len);
+  samples->rows++;
   log_info("  %.*s", (int)t->line[0][i].len, t->line[0][i].text);
   log_info("    -> %.*s", (int)len, text);
   log_info("    == %.*s", (int)t->line[1][i].len, t->line[1][i].text);
@@ -306,8 +326,8 @@ static void show_sample(const TranslateTask *t, size_t i, const char *text, size
 
 /* Scores the translations of all ranks. list[r] contains the translations of rank r's lines, in
  * order. */
-static Err score_lines(const TranslateTask *t, const Comm *comm, char **list, int samples,
-                       double *bleu) {
+static Err score_lines(const TranslateTask *t, const Comm *comm, char **list,
+                       TaskSamples *samples, double *bleu) {
   Metric *metric;
   MetricScore score = {0};
   TRY(metric_open(&metric, &(MetricConfig){.kind = METRIC_BLEU}));
@@ -316,10 +336,11 @@ static Err score_lines(const TranslateTask *t, const Comm *comm, char **list, in
     char **at = &list[comm_owner(comm, i)];
     size_t len = strcspn(*at, "\n");
     MetricText reference = {t->line[1][i].text, t->line[1][i].len};
-    if ((int)i < samples) show_sample(t, i, *at, len);
+    if (samples && (int)i < t->options.samples) show_sample(t, i, *at, len, samples);
     err = metric_add(metric, (MetricText){*at, len}, &reference, 1);
     *at += len + 1;
   }
+  if (!err && samples) err = str_check(&samples->cells);
   if (!err) metric_score(metric, &score);
   metric_close(metric);
   *bleu = score.score;
@@ -349,12 +370,11 @@ static Err read_options(void *own, const OptSet *opts) {
 
 enum { NLL, BLEU };
 
-static Err score_validation(Task *task, Comm *comm, const ModelLoss *loss, bool show_samples,
+static Err score_validation(Task *task, Comm *comm, const ModelLoss *loss, TaskSamples *samples,
                             double value[TASK_METRICS]) {
   TranslateTask *t = (TranslateTask *)task;
   Str text = {0};
   char **list = NULL;
-  int samples = show_samples ? t->options.samples : 0;
   Err err;
   value[NLL] = loss->predictions ? loss->sum[1] / (double)loss->predictions : 0;
   TRY_DONE(translate_lines(t, comm, &text));

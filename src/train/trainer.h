@@ -2,13 +2,14 @@
  * devices), the model with its optimizer state, and the task. These files use it; each uses
  * only those above it:
  *
- *   fit.c       batch size and memory
- *   step.c      one step
- *   snapshot.c  saves the state to a checkpoint and restores it
- *   setup.c     set-up, in an order that is explained there
- *   plan.c      prints what the run needs
- *   loop.c      steps, validations, checkpoints, roll-backs
- *   train.c     set-up and loop, for the command
+ *   fit.c         batch size and memory
+ *   step.c        one step
+ *   histograms.c  histograms of weights and gradients
+ *   snapshot.c    saves the state to a checkpoint and restores it
+ *   setup.c       set-up, in an order that is explained there
+ *   plan.c        prints what the run needs
+ *   loop.c        steps, validations, checkpoints, roll-backs
+ *   train.c       set-up and loop, for the command
  *
  * Depends on run, state, task, world. */
 #ifndef TRAIN_TRAINER_H
@@ -26,6 +27,7 @@ typedef struct {
   double predictions, examples;
   double grad_norm; /* norm of the last finite gradient, before clipping */
   double data, forward, backward, wait, update; /* seconds on this rank */
+  double grad_divisor; /* of the last step: its gradients are sums, divided by this the mean */
   double allocations;
   /* Number of steps; number of those skipped because the gradient overflowed. */
   uint64_t steps, skipped;

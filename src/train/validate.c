@@ -37,7 +37,7 @@ static Err sum_losses(Task *task, Model *model, Weights w, Comm *comm, ModelLoss
   return ERR_OK;
 }
 
-Err validate_model(Task *task, Model *model, Weights w, Comm *comm, bool show_samples,
+Err validate_model(Task *task, Model *model, Weights w, Comm *comm, TaskSamples *samples,
                    Validation *result) {
   ModelLoss loss;
   double start = progress_clock();
@@ -45,7 +45,7 @@ Err validate_model(Task *task, Model *model, Weights w, Comm *comm, bool show_sa
   TRY(sum_losses(task, model, w, comm, &loss));
   /* End the status line of the step, so that the output of the task begins on a new line. */
   log_live_end();
-  TRY(task->kind->score(task, comm, &loss, show_samples, result->value));
+  TRY(task->kind->score(task, comm, &loss, samples, result->value));
   result->seconds = progress_clock() - start;
   comm_broadcast(comm, "validation", result, sizeof *result);
   return ERR_OK;

@@ -12,9 +12,9 @@ typedef struct {
 
 /* Validates the weights w; task->kind->prepare must have been called. The examples are
  * distributed over the ranks. Every rank calls it and gets the result. Returns ERR_STOPPED on
- * every rank if one of them was asked to stop. */
-NODISCARD Err validate_model(Task *task, Model *model, Weights w, Comm *comm, bool show_samples,
-                             Validation *result);
+ * every rank if one of them was asked to stop. `samples`: see TaskKind.score. */
+NODISCARD Err validate_model(Task *task, Model *model, Weights w, Comm *comm,
+                             TaskSamples *samples, Validation *result);
 /* Formats the metrics for the log. */
 void validate_print(const TaskKind *kind, const Validation *v, char *out, size_t size);
 

@@ -2,7 +2,7 @@
  * "STEP TAG VALUE" per line, in the order in which they were written. A session start discards
  * earlier values of its step and of later steps, except the first one of the run.
  *   dump_events FILE…   the files of one run, in the order of their names
- * VALUE is a number, "histogram" or "tensor". Depends on format/tfevents. */
+ * VALUE is a number, or "histogram:" or "tensor:" and the CRC-32C of the message. Depends on format/tfevents. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,8 @@ static Err add_line(Dump *d, int64_t step, const TfValue *v) {
   if (v->kind == TF_SCALAR)
     str_addf(&d->text, "%.7g", (double)v->scalar);
   else
-    str_add(&d->text, v->kind == TF_HISTOGRAM ? "histogram" : "tensor");
+    str_addf(&d->text, "%s:%08x", v->kind == TF_HISTOGRAM ? "histogram" : "tensor",
+             tfevents_crc32c(0, v->bytes, v->len));
   str_addc(&d->text, '\0');
   return str_check(&d->text);
 }

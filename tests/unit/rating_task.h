@@ -272,9 +272,9 @@ static Err valid_rating(Task *task, uint64_t *next, TaskBatch *out) {
   return ERR_OK;
 }
 
-static Err score_rating(Task *task, Comm *comm, const ModelLoss *loss, bool show_samples,
+static Err score_rating(Task *task, Comm *comm, const ModelLoss *loss, TaskSamples *samples,
                         double value[TASK_METRICS]) {
-  (void)task, (void)comm, (void)show_samples;
+  (void)task, (void)comm, (void)samples;
   assert_int_equal(loss->predictions, VALID_TEXTS);
   value[0] = loss->sum[0] / (double)loss->predictions;
   value[1] = loss->sum[1] / (double)loss->predictions;

@@ -59,6 +59,22 @@ static void test_metrics_event_comes_first_in_its_line(void **state) {
       "\"seconds\":1.5}\n");
 }
 
+static void test_metrics_tables_and_histograms_are_not_in_the_line(void **state) {
+  (void)state;
+  static Histogram h;
+  Metrics m;
+  OK(open_metrics(&m, 0, 0));
+  metrics_begin(&m, 7, 1.5);
+  metrics_add(&m, "valid_bleu", 30);
+  metrics_add_table(&m, "valid_samples", (MetricsTable){"a", 1, 1});
+  metrics_end(&m);
+  metrics_begin(&m, 8, 1.5); /* a record without other values is no line */
+  metrics_add_histogram(&m, "weights/a", &h);
+  metrics_end(&m);
+  metrics_close(&m);
+  assert_file("{\"valid_bleu\":30.0,\"step\":7,\"seconds\":1.5}\n");
+}
+
 static void test_metrics_not_open_does_nothing(void **state) {
   (void)state;
   Metrics m = {0};
@@ -171,6 +187,8 @@ int main(void) {
       cmocka_unit_test_teardown(test_metrics_record_holds_values_then_step_and_seconds,
                                 remove_file),
       cmocka_unit_test_teardown(test_metrics_event_comes_first_in_its_line, remove_file),
+      cmocka_unit_test_teardown(test_metrics_tables_and_histograms_are_not_in_the_line,
+                                remove_file),
       cmocka_unit_test(test_metrics_not_open_does_nothing),
       cmocka_unit_test_teardown(test_metrics_resume_before_last_record_undoes_later_steps,
                                 remove_file),

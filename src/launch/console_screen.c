@@ -127,7 +127,7 @@ static void *run_screen(void *argument) {
 
 static bool push_bytes(Screen *s, ScreenStream stream, const char *name, const char *bytes,
                        size_t len) {
-  LineItem *item = line_queue_make_item(stream, name, bytes, len);
+  LineItem *item = line_queue_make_item((int)stream, name, bytes, len);
   if (!item) return false;
   s->results += stream == SCREEN_STDOUT;
   line_queue_push(&s->queue, item);

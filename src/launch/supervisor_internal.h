@@ -92,6 +92,9 @@ struct Supervisor {
 #define ID_LAST_RSH  1000000000
 
 /* Functions of supervisor_phase.c: */
+/* Sends a message to a machine and frees `body`. If the machine cannot be reached, its channel
+ * will report that. */
+void supervisor_send(Machine *m, uint8_t type, json_t *body);
 void supervisor_enter(Supervisor *s, Phase phase, double now);
 /* Ends the launch. Unless `is_reported`, the current error becomes its message. */
 void supervisor_finish(Supervisor *s, Err result, bool is_reported);
@@ -117,9 +120,6 @@ void supervisor_serve_machines(Supervisor *s, double now);
 void supervisor_remove_machine(Supervisor *s, size_t i, double now);
 
 /* Functions of supervisor_start.c: */
-/* Sends a message to a machine and frees `body`. If the machine cannot be reached, its channel
- * will report that. */
-void supervisor_send(Machine *m, uint8_t type, json_t *body);
 /* Starts the workers on the members, whose addresses must be set. `include`: network for MPI
  * (mpirun.h); NULL if there is one machine. */
 NODISCARD Err supervisor_start_generation(Supervisor *s, const char *include, double now);

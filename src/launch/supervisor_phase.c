@@ -1,9 +1,18 @@
-/* Changes of phase that several files of the supervisor use. Depends on supervisor_start
- * (sending). */
+/* Messages to machines and changes of phase, for the other files of the supervisor. Depends on
+ * protocol. */
 #include <stdio.h>
 
+#include "base/log.h"
 #include "launch/protocol.h"
 #include "launch/supervisor_internal.h"
+
+void supervisor_send(Machine *m, uint8_t type, json_t *body) {
+  if (!m->channel) {
+    json_decref(body);
+    return;
+  }
+  if (protocol_send(m->channel, type, body)) log_warn("%s: %s", m->name, err_message());
+}
 
 void supervisor_enter(Supervisor *s, Phase phase, double now) {
   s->phase = phase;

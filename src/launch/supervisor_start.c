@@ -9,21 +9,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "launch/mpirun.h"
 #include "launch/protocol.h"
 #include "launch/supervisor_internal.h"
 
 extern char **environ;
-
-void supervisor_send(Machine *m, uint8_t type, json_t *body) {
-  if (!m->channel) {
-    json_decref(body);
-    return;
-  }
-  if (protocol_send(m->channel, type, body)) log_warn("%s: %s", m->name, err_message());
-}
 
 static void count_members(const Supervisor *s, int *members, int *world) {
   *members = 0;

@@ -223,6 +223,11 @@ const char *comm_about(const Comm *c) {
   return c->about;
 }
 
+CommTraffic comm_traffic(const Comm *c) {
+  const Messages *m = &c->collectives.messages;
+  return (CommTraffic){.sent = m->sent, .received = m->received};
+}
+
 static bool is_alone(const Comm *c) {
   return c->group.size == 1;
 }

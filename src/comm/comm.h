@@ -47,6 +47,13 @@ const char *comm_host(const Comm *c, int r); /* host name of rank r */
  * name, because two machines may have the same name. */
 bool comm_is_shared_host(const Comm *c, int a, int b);
 
+/* Bytes that this rank has sent and received so far in messages (MPI), without heartbeats. What
+ * ranks of one host exchange in shared memory is not a message. */
+typedef struct {
+  uint64_t sent, received;
+} CommTraffic;
+CommTraffic comm_traffic(const Comm *c);
+
 /* Counts as progress and stores a text such as "step 840, backward", which other ranks print
  * if this rank is lost. This rank counts as lost if its next comm_report or comm_begin_wait
  * takes longer than `limit` seconds or the rank timeout, whichever is longer. Costs a mutex

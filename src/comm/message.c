@@ -27,11 +27,13 @@ static void check_transport(Messages *m, const char *wrong) {
 
 void message_send(Messages *m, int to, const void *bytes, size_t n, TransportRequest *request) {
   int tag = sequence_tag(m->sequence, n);
+  m->sent += n;
   check_transport(m, m->group->transport->send(to, tag, bytes, n, request));
 }
 
 void message_receive(Messages *m, int from, void *bytes, size_t n, TransportRequest *request) {
   int tag = sequence_tag(m->sequence, n);
+  m->received += n;
   check_transport(m, m->group->transport->recv(from, tag, bytes, n, request));
 }
 

@@ -18,6 +18,8 @@ typedef struct {
    * time. False while it is the communication thread, which must leave the cores to the main
    * thread and therefore sleeps early. */
   bool may_spin;
+  /* Bytes of all messages so far, without heartbeats. Any thread may read them. */
+  _Atomic uint64_t sent, received;
 } Messages;
 
 NODISCARD Err message_init(Messages *m, const Group *group, Sequence *sequence,

@@ -51,11 +51,14 @@ static void add_step(StepSum *since, const StepSum *step) {
   for (int i = 0; i < MODEL_SUMS; i++) since->sum[i] += step->sum[i];
   since->predictions += step->predictions;
   since->examples += step->examples;
+  for (int side = 0; side < 2; side++) since->tokens[side] += step->tokens[side];
   since->data += step->data;
   since->forward += step->forward;
   since->backward += step->backward;
   since->wait += step->wait;
   since->update += step->update;
+  since->sent += step->sent;
+  since->received += step->received;
   since->allocations += step->allocations;
   if (!step->skipped) since->grad_norm = step->grad_norm;
   since->steps++;
@@ -68,6 +71,22 @@ static double get_shown_loss(const Trainer *t, const StepSum *s) {
   return s->sum[t->task->kind->shown_sum] / s->predictions;
 }
 
+/* Adds exp(loss), unless it is too large for a double. */
+static void record_perplexity(Trainer *t, const char *name, double loss) {
+  double perplexity = exp(loss);
+  if (t->task->kind->has_perplexity && isfinite(perplexity))
+    metrics_add(&t->run.metrics, name, perplexity);
+}
+
+/* Adds the FLOP/s of the GEMMs of all ranks: 2 per weight and token in forward, 4 in backward. */
+static void record_flops(Trainer *t, const StepSum *s, double took) {
+  const ModelConfig *c = &t->state.model->config;
+  ModelShape shape = c->family->shape(c);
+  double flops =
+      6 * (s->tokens[0] * shape.gemm_weights[0] + s->tokens[1] * shape.gemm_weights[1]);
+  if (flops > 0) metrics_add(&t->run.metrics, "tflops_per_s", flops / took * 1e-12);
+}
+
 /* Writes the means over the steps since the last record; these took `took` seconds. */
 static void record_step(Trainer *t, double lr, double took) {
   const StepSum *s = &t->since;
@@ -77,20 +96,28 @@ static void record_step(Trainer *t, double lr, double took) {
   begin_record(t);
   for (int i = 0; i < MODEL_SUMS; i++)
     if (kind->sums[i]) metrics_add(m, kind->sums[i], s->sum[i] / s->predictions);
+  record_perplexity(t, "perplexity", get_shown_loss(t, s));
   metrics_add(m, "lr", lr);
   metrics_add(m, "grad_norm", s->grad_norm);
   metrics_add(m, "steps_per_s", n / took);
   metrics_add(m, kind->predictions_per_s, s->predictions / took);
   metrics_add(m, kind->examples_per_s, s->examples / took);
+  record_flops(t, s, took);
   metrics_add(m, "epoch", (double)t->run.at.step * t->micro_batches / (double)t->task->batches);
   metrics_add(m, "data_wait_ms", 1e3 * s->data / n);
   metrics_add(m, "forward_ms", 1e3 * s->forward / n);
   metrics_add(m, "backward_ms", 1e3 * s->backward / n);
   metrics_add(m, "comm_wait_ms", 1e3 * s->wait / n);
   metrics_add(m, "update_ms", 1e3 * s->update / n);
+  metrics_add(m, "checkpoint_ms", 1e3 * s->save / n);
+  if (world_has_others(&t->world)) {
+    metrics_add(m, "sent_bytes", s->sent / n);
+    metrics_add(m, "received_bytes", s->received / n);
+  }
   metrics_add(m, "allocations", s->allocations / n);
   metrics_add(m, "loss_scale", scaler_factor(&t->run.at.scaler));
   metrics_add_count(m, "skipped", s->skipped);
+  metrics_add_count(m, "rollbacks", (uint64_t)t->run.at.rollbacks);
   if (t->run.copies) {
     CopiesCount copies = copies_count(t->run.copies);
     metrics_add_count(m, "peer_copies", copies.written);
@@ -158,6 +185,7 @@ static void record_validation(Trainer *t, const Validation *v, const TaskSamples
   begin_record(t);
   for (int i = 0; kind->metrics[i].label; i++)
     metrics_add(m, kind->metrics[i].valid, v->value[i]);
+  record_perplexity(t, "valid_perplexity", v->value[0]);
   metrics_add(m, "valid_seconds", v->seconds);
   MetricsTable table = {str_text(&samples->cells), samples->rows, samples->columns};
   if (samples->rows) metrics_add_table(m, "valid_samples", table);
@@ -374,6 +402,14 @@ static Err copy_if_due(Trainer *t) {
   return is_ready ? train_copy(t) : ERR_OK;
 }
 
+/* Saves a checkpoint and measures how long training waits for it. */
+static Err save_timed(Trainer *t) {
+  double start = progress_clock();
+  TRY(train_save(t, SAVE_IN_BACKGROUND));
+  t->since.save += progress_clock() - start;
+  return ERR_OK;
+}
+
 /* Runs one step, and then the metrics, copy, checkpoint and validation that are due. */
 static Err run_step(Trainer *t) {
   const TrainSpec *s = t->spec;
@@ -399,7 +435,7 @@ static Err run_step(Trainer *t) {
   if (s->histogram_every && t->run.at.step % s->histogram_every == 0)
     TRY(train_write_histograms(t, &step));
   TRY(copy_if_due(t));
-  if (is_save_due(t)) TRY(train_save(t, SAVE_IN_BACKGROUND));
+  if (is_save_due(t)) TRY(save_timed(t));
   return is_validation_due(t) ? run_validation(t) : ERR_OK;
 }
 

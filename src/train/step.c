@@ -140,6 +140,7 @@ static void end_micro_batch(Trainer *t, MicroBatch *m, StepSum *sum) {
   sum->backward += progress_clock() - forward_end;
   sum->examples += m->batch.examples;
   sum->predictions += m->batch.predictions;
+  for (int side = 0; side < 2; side++) sum->tokens[side] += m->batch.tokens[side];
 }
 
 /* Runs forward and backward of one micro-batch. Backward calls `ready`, unless it is NULL, for
@@ -220,14 +221,16 @@ static Err allreduce_losses(Trainer *t, StepSum *sum) {
     sum->update += got - start;
   else
     sum->backward += got - start;
-  double totals[MODEL_SUMS + 2] = {0};
+  double totals[MODEL_SUMS + 4] = {0};
   memcpy(totals, mine.sum, sizeof mine.sum);
   totals[MODEL_SUMS] = (double)mine.predictions;
   totals[MODEL_SUMS + 1] = sum->examples;
+  memcpy(totals + MODEL_SUMS + 2, sum->tokens, sizeof sum->tokens);
   comm_sum(t->world.comm, "losses", totals, sizeof totals / sizeof *totals);
   memcpy(sum->sum, totals, sizeof sum->sum);
   sum->predictions = totals[MODEL_SUMS];
   sum->examples = totals[MODEL_SUMS + 1];
+  memcpy(sum->tokens, totals + MODEL_SUMS + 2, sizeof sum->tokens);
   sum->wait += progress_clock() - got;
   return ERR_OK;
 }
@@ -315,6 +318,7 @@ static Err step_on_device(Trainer *t, bool with_nan, StepNumbers *now, StepSum *
 
 Err train_step(Trainer *t, double lr, StepSum *sum, bool *is_healthy) {
   uint64_t allocations = mem_count();
+  CommTraffic before = comm_traffic(t->world.comm);
   StepNumbers now = optim_numbers(&t->spec->optim, t->run.at.step, lr);
   now.max_grad_norm = (double)t->spec->clip;
   *sum = (StepSum){.steps = 1};
@@ -332,5 +336,8 @@ Err train_step(Trainer *t, double lr, StepSum *sum, bool *is_healthy) {
   sum->skipped = *is_healthy && !is_finite;
   t->world.is_warm = true;
   sum->allocations = (double)(mem_count() - allocations);
+  CommTraffic after = comm_traffic(t->world.comm);
+  sum->sent = (double)(after.sent - before.sent);
+  sum->received = (double)(after.received - before.received);
   return ERR_OK;
 }

@@ -31,6 +31,8 @@ typedef struct {
   const void *data;
   uint32_t examples;    /* number of sentence pairs, texts or the like */
   uint32_t predictions; /* number of terms of the loss: target tokens, labels or the like */
+  /* Tokens on each side, for FLOP counts as in ModelShape.gemm_weights; 0: not counted. */
+  uint32_t tokens[2];
 } TaskBatch;
 
 /* A metric of the validation. */

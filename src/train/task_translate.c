@@ -192,7 +192,10 @@ static Err open_loader(Task *task, const LoaderSpec *spec) {
 }
 
 static TaskBatch describe_batch(const Batch *b) {
-  return (TaskBatch){.data = b, .examples = b->sentences, .predictions = b->rows[1]};
+  return (TaskBatch){.data = b,
+                     .examples = b->sentences,
+                     .predictions = b->rows[1],
+                     .tokens = {b->rows[0], b->rows[1]}};
 }
 
 static Err next_batch(Task *task, TaskBatch *out) {

@@ -21,12 +21,15 @@
 #include "train/task.h"
 #include "train/world.h"
 
-/* Results of one step, or sums over several. They cover all ranks, except the times. */
+/* Results of one step, or sums over several. They cover all ranks, except where noted. */
 typedef struct {
   double sum[MODEL_SUMS]; /* sums of losses (ModelLoss.sum) */
   double predictions, examples;
+  double tokens[2]; /* TaskBatch.tokens */
   double grad_norm; /* norm of the last finite gradient, before clipping */
   double data, forward, backward, wait, update; /* seconds on this rank */
+  double save;           /* seconds on this rank for checkpoints; 0 in the sums of one step */
+  double sent, received; /* bytes of messages of this rank */
   double grad_divisor; /* of the last step: its gradients are sums, divided by this the mean */
   double allocations;
   /* Number of steps; number of those skipped because the gradient overflowed. */

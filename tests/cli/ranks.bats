@@ -294,3 +294,19 @@ one_error() {
     "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --device cpu --quiet --steps 2 --micro-batches 1
   [ "$status" -eq 0 ] || { echo "$output"; false; }
 }
+
+@test "metrics.jsonl counts the bytes of messages, as a dry run predicts them" {
+  need_mpi
+  options=(--data "$SET" --run "$T/run" "${MODEL[@]}" --steps 4 --micro-batches 2)
+  spread 2 2 "$TRIREME" train "${options[@]}" --dry-run 2>&1 | tee "$T/plan"
+  predicted=$(sed -n 's/^network  each rank sends and receives \([0-9.]*\) kB in a step.*/\1/p' "$T/plan")
+  spread 2 2 "$TRIREME" train "${options[@]}" --quiet
+  for field in sent_bytes received_bytes; do
+    [ "$(figures $field "$T/run" | wc -l)" -eq 4 ]
+    # the prediction is rounded, and without the sums of losses, less than 100 bytes
+    figures $field "$T/run" | perl -ne "exit 1 if abs(\$_ / 1000 - $predicted) > 0.2 + $predicted / 100"
+  done
+  # ranks of one host exchange gradients in shared memory
+  train 2 "$T/one" --steps 2 --micro-batches 2
+  [ "$(figures sent_bytes "$T/one" | sort -u)" = 0 ]
+}

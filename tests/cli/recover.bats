@@ -156,3 +156,21 @@ full_disk() {
   [ -z "$(figures undone_after "$T/run")" ]
   cmp <(counted step "$T/run") <(seq 9)
 }
+
+@test "metrics.jsonl: perplexity of the loss, FLOPs of the tokens, roll-backs so far" {
+  TRIREME_FAULT=nan:3:0 train 1 "$T/metrics" --steps 4 --save-every 2 --valid-every 4
+  perl -MJSON::PP -e '
+    sub about { abs($_[0] - $_[1]) <= 1e-6 * $_[1] }
+    for (map { decode_json($_) } <>) {
+      die "perplexity" if exists $_->{nll} && !about($_->{perplexity}, exp $_->{nll});
+      die "validation" if exists $_->{valid_nll} && !about($_->{valid_perplexity}, exp $_->{valid_nll});
+      next unless exists $_->{nll};
+      die "TFLOP/s" unless $_->{tflops_per_s} > 0 && $_->{steps_per_s} > 0 && $_->{checkpoint_ms} >= 0;
+      # the same FLOPs for each target token, up to the length of the source
+      my $ratio = $_->{tflops_per_s} / $_->{target_tokens_per_s};
+      $first //= $ratio;
+      die "FLOPs per token" unless $ratio > 0.7 * $first && $ratio < 1.4 * $first;
+      push @rollbacks, $_->{rollbacks};
+    }
+    die "roll-backs @rollbacks" unless "@rollbacks" eq "0 0 0 1 1"' "$T/metrics/metrics.jsonl"
+}

@@ -253,7 +253,7 @@ static Err next_rating(Task *task, TaskBatch *out) {
   uint64_t n = r->loaded++;
   uint64_t number = (s->step + n / mine) * s->group + s->begin + n % mine * s->stride;
   fill_texts(&r->batch, number % EPOCH, BATCH_TEXTS, r->options.shift);
-  *out = (TaskBatch){&r->batch, BATCH_TEXTS, BATCH_TEXTS};
+  *out = (TaskBatch){.data = &r->batch, .examples = BATCH_TEXTS, .predictions = BATCH_TEXTS};
   return ERR_OK;
 }
 
@@ -268,7 +268,7 @@ static Err valid_rating(Task *task, uint64_t *next, TaskBatch *out) {
   uint32_t texts = left < BATCH_TEXTS ? (uint32_t)left : BATCH_TEXTS;
   fill_texts(&r->batch, 1000 + *next, texts, r->options.shift);
   *next += texts;
-  *out = (TaskBatch){&r->batch, texts, texts};
+  *out = (TaskBatch){.data = &r->batch, .examples = texts, .predictions = texts};
   return ERR_OK;
 }
 

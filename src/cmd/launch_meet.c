@@ -9,7 +9,8 @@ Err launch_make_key(const OptSet *opts) {
   const char *path = opt_text(opts, "new-key");
   if (opt_operands(opts) || opt_given(opts, "rdzv-endpoint"))
     return err_set(ERR_USAGE,
-                   "--new-key only writes the key: call it alone, before the launch");
+                   "--new-key writes a key and starts nothing: pass it without --rdzv-endpoint "
+                   "and without a command");
   TRY(key_create(path));
   log_info("key written to %s; copy it to every machine, where only you can read it", path);
   return ERR_OK;

@@ -119,11 +119,10 @@ static Err fill_options(PrepareSpec *spec, const OptSet *opts, bool is_demo) {
     spec->generated_pairs = (uint64_t)opt_count(opts, "demo-pairs");
   }
   if (spec->rules.min_words > spec->rules.max_words)
-    return err_set(
-        ERR_USAGE,
-        "--min-words %u is above --max-words %u: no pair would be kept; lower the one or "
-        "raise the other",
-        spec->rules.min_words, spec->rules.max_words);
+    return err_set(ERR_USAGE,
+                   "--min-words %u is above --max-words %u: no pair would be kept; lower "
+                   "--min-words or raise --max-words",
+                   spec->rules.min_words, spec->rules.max_words);
   return ERR_OK;
 }
 

@@ -154,7 +154,8 @@ static void add_contributions(const SharedSum *q, size_t skip, uint64_t phase) {
   add_terms(&a, n);
 }
 
-/* Step 3 of a part, one phase later: copies the other ranks' sums. */
+/* Step 3 of a part, in the phase after steps 1 and 2: copies the sums that the other ranks have
+ * published. `phase`: that of steps 1 and 2. */
 static void copy_sums(const SharedSum *q, size_t skip, uint64_t phase) {
   const Segment *s = q->segment;
   const CommReduce *r = q->reduce;

@@ -81,8 +81,9 @@ static Err open_shard(const DataSet *d, const MetaFile *file, Shard *shard) {
               has_own_ids(d, shard);
   if (!same)
     return err_set(ERR_WORK,
-                   "%s does not belong to %s/dataset.json; prepare the data set again", path,
-                   d->dir);
+                   "%s does not belong to %s/dataset.json: its size, number of pairs or "
+                   "tokenizer differs; prepare the data set again",
+                   path, d->dir);
   return ERR_OK;
 }
 
@@ -244,7 +245,9 @@ static Err check_order(const DataSet *d, const char *path) {
     TRY(check_lengths(d, &o->window[i], path));
   }
   if (is_own) return ERR_OK;
-  return err_set(ERR_WORK, "%s does not belong to %s/dataset.json; prepare the data set again",
+  return err_set(ERR_WORK,
+                 "%s does not belong to %s/dataset.json: it was computed for other "
+                 "shards; prepare the data set again",
                  path, d->dir);
 }
 

@@ -143,7 +143,9 @@ static Err parse_fetch(Recipe *r, char **word, size_t words, size_t line) {
       if (item->bytes == 0)
         return err_set(ERR_USAGE, "'%.60s' is not a size; write bytes:N with N > 0", word[i]);
     } else {
-      return err_set(ERR_USAGE, "'%.80s' is neither sha256:HEX nor bytes:N, or given twice",
+      return err_set(ERR_USAGE,
+                     "'%.80s' is not allowed here: after the URL give at most one sha256:HEX "
+                     "and one bytes:N",
                      word[i]);
     }
   }

@@ -111,7 +111,7 @@ static Err require_item(Obtain *o, RecipeItem *item, bool text) {
   TRY(find_file(o->cache, item->name, path, &there));
   if (there && item->kind == RECIPE_FETCH) {
     if (fetch_check(path, item->sha256, item->bytes) == ERR_OK) return set_path(item, path);
-    log_warn("%s: fetching it again", err_message());
+    log_warn("%s; the file is downloaded again", err_message());
   } else if (there) {
     TRY(is_stale(o, item, path, &stale));
     if (!stale) return set_path(item, path);

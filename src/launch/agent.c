@@ -202,7 +202,7 @@ static Err wait_for_events(Agent *a) {
   }
   TRY(add_network(a, &wait));
   if (poll(a->fds, a->fd_count, wait) < 0 && errno != EINTR)
-    return err_set(ERR_WORK, "poll: %s", strerror(errno));
+    return err_set(ERR_WORK, "the agent cannot wait for messages (poll): %s", strerror(errno));
   return ERR_OK;
 }
 
@@ -280,7 +280,8 @@ static void end_processes(void) {
   }
 }
 
-/* agent_run for a process that has no children of other origin. */
+/* Implements agent_run, in a process whose children were all started by the agent. At the end,
+ * end_processes kills every child. */
 static Err serve_launch(Channel *head, const char *name) {
   Agent a = {
       .head = head, .listener = -1, .signals = -1, .dir.lock = -1, .peer = PEER_AGENT_CLOSED};

@@ -45,11 +45,11 @@ enum {
 bool peer_parse(const Frame *f, uint32_t *id, uint8_t *kind, const uint8_t **bytes,
                 size_t *len);
 
-/* State of an agent: the copy that it sends, and the copy that it receives. */
+/* State of an agent: the checkpoint copy that it sends, and the one that it receives. */
 typedef struct {
   char dir[FILE_PATH_MAX]; /* TRIREME_PEER_DIR of the workers on this machine */
   struct {
-    uint32_t id; /* id of the copy being sent; 0: none */
+    uint32_t id; /* id of the checkpoint copy being sent; 0: none */
     int fd[PEER_FILES];
     char name[PEER_FILES][PEER_NAME];
     uint64_t size[PEER_FILES];
@@ -59,7 +59,7 @@ typedef struct {
     char place[2 * PEER_NAME]; /* name of the copy that is being sent: "run-ID/step-N" */
   } out;
   struct {
-    uint32_t id;      /* id of the copy being received; 0: none */
+    uint32_t id;      /* id of the checkpoint copy being received; 0: none */
     uint32_t refused; /* id of a copy that has failed; its further parts are ignored */
     int fd;           /* the file being received; -1: none */
     uint64_t left;

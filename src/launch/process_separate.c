@@ -41,7 +41,8 @@ static Err await_child(pid_t child, const sigset_t *set) {
  * through the parent. */
 static Err enter_child(pid_t parent, const sigset_t *mask) {
   if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
-    return err_errno("cannot separate", "the agent's process");
+    return err_errno("cannot create a process group or set the parent-death signal for",
+                     "the agent's process");
   if (getppid() != parent) raise(SIGKILL); /* the parent ended before prctl */
   sigprocmask(SIG_SETMASK, mask, NULL);
   return ERR_OK;

@@ -30,11 +30,12 @@ NODISCARD Err standing_note_failure(StandingList *l, const char *name, int other
 /* Records that the machine could take part in a generation. */
 NODISCARD Err standing_note_proven(StandingList *l, const char *name);
 bool standing_is_proven(const StandingList *l, const char *name);
-/* Counts that the machine cannot be used together with the others. Its agent may connect again
- * after a repair; from the third time on the machine is excluded, because each attempt
- * interrupts the run. */
+/* Counts one refusal: the machine cannot be used together with the others (no GPU, no common
+ * network). Its agent may connect again after a repair. After the third refusal the machine is
+ * excluded, because each attempt interrupts the run. */
 NODISCARD Err standing_note_refusal(StandingList *l, const char *name);
-/* Resets the counts, because training has advanced. Excluded machines stay excluded. */
+/* Resets the failure counts, because training has advanced; refusals still count. Excluded
+ * machines stay excluded. */
 void standing_forgive(StandingList *l);
 bool standing_is_aside(const StandingList *l, const char *name);
 void standing_free(StandingList *l);

@@ -53,7 +53,8 @@ static Err await_end(Channel *c) {
     int count;
     channel_events(c, fds, &count);
     if (poll(fds, (nfds_t)count, channel_wait_ms(c)) < 0 && errno != EINTR)
-      return err_set(ERR_WORK, "poll: %s", strerror(errno));
+      return err_set(ERR_WORK, "cannot wait for messages of the agent (poll): %s",
+                     strerror(errno));
     Err lost = channel_advance(c);
     for (Frame f; channel_next(c, &f);) {
       json_t *body;

@@ -423,7 +423,8 @@ static Err poll_machines(Supervisor *s, size_t count) {
     if (ms >= 0 && ms < wait) wait = ms;
   }
   if (poll(s->fds, count, wait) < 0 && errno != EINTR)
-    return err_set(ERR_WORK, "poll: %s", strerror(errno));
+    return err_set(ERR_WORK, "cannot wait for messages of the agents (poll): %s",
+                   strerror(errno));
   return ERR_OK;
 }
 

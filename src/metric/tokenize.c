@@ -101,7 +101,7 @@ enum { GAP_ALONE = 1, GAP_AFTER_OTHER = 2, GAP_BEFORE_OTHER = 4, GAP_DASH = 8 };
  * overlap: in "a..." the first mark matches together with the a, the third together with the
  * second. */
 static void cut_after_other(MetricTokens *t, size_t n) {
-  bool taken = false; /* True if character i-1 is the mark of a match. */
+  bool taken = false; /* character i - 1 is a mark that has matched */
   for (size_t i = 0; i < n; i++) {
     bool match = false;
     if (t->class[i] & MARK) {

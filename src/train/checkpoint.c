@@ -317,8 +317,8 @@ static Err compare_configs(const char *dir, const ModelConfig *saved, const Mode
   char then_text[64], now_text[64];
   if (saved->family != now->family)
     return err_set(ERR_USAGE,
-                   "%s is of another model: its family is %s, and these options describe a %s; "
-                   "give the options of the run to resume",
+                   "%s has a different model: the family is %s in the checkpoint, but %s with "
+                   "these options; to resume, pass the options of the run",
                    dir, saved->family->name, now->family->name);
   const ConfigField *field = config_difference(saved, now);
   if (!field) return ERR_OK;
@@ -326,8 +326,8 @@ static Err compare_configs(const char *dir, const ModelConfig *saved, const Mode
   config_print(field, now, now_text, sizeof now_text);
   return err_set(
       ERR_USAGE,
-      "%s is of another model than these options describe: its '%s' is %s, and now %s; "
-      "give the options of the run to resume",
+      "%s has a different model: '%s' is %s in the checkpoint, but %s with these options; "
+      "to resume, pass the options of the run",
       dir, field->key, then_text, now_text);
 }
 

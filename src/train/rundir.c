@@ -101,7 +101,9 @@ static Err lock_run(const char *run, int *lock) {
   TRY(file_join(path, run, "lock"));
   TRY(file_lock(path, lock, &busy));
   if (!busy) return ERR_OK;
-  return err_set(ERR_WORK, "%s is in use by another trireme; choose another --run", run);
+  return err_set(
+      ERR_WORK,
+      "%s is in use by another trireme process; wait for its end or choose another --run", run);
 }
 
 Err rundir_enter(const char *run, bool is_resumed, const char *options,

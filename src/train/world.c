@@ -113,15 +113,14 @@ void world_close(World *w) {
 static Err refuse_ranks(uint32_t count, int ranks, bool is_resumed) {
   if (!is_resumed)
     return err_set(ERR_USAGE,
-                   "%u micro-batches a step cannot be shared out over %d ranks; start at most "
-                   "%u ranks, or give more --micro-batches",
-                   count, ranks, count);
-  return err_set(
-      ERR_USAGE,
-      "the run began with %u micro-batches a step, which cannot be shared out over %d "
-      "ranks; start at most %u ranks; a new run can grow to N ranks if it begins with "
-      "--micro-batches N, or under launch with --nnodes MIN:MAX",
-      count, ranks, count);
+                   "%u micro-batches per step are too few for %d ranks: each rank needs one; "
+                   "start at most %u ranks, or pass --micro-batches %d or more",
+                   count, ranks, count, ranks);
+  return err_set(ERR_USAGE,
+                 "the run has %u micro-batches per step, too few for %d ranks: each rank needs "
+                 "one; start at most %u ranks. A new run can grow to N ranks if it begins with "
+                 "--micro-batches N, or under launch with --nnodes MIN:MAX",
+                 count, ranks, count);
 }
 
 Err world_settle_micro_batches(World *w, uint32_t asked, uint64_t saved, uint32_t max_ranks,
@@ -132,13 +131,13 @@ Err world_settle_micro_batches(World *w, uint32_t asked, uint64_t saved, uint32_
   *count = asked ? asked : saved ? (uint32_t)saved : ranks > max_ranks ? ranks : max_ranks;
   if (!asked && !saved && max_ranks > ranks && w->rank == 0)
     log_info(
-        "batches  %u micro-batches a step, because the run may grow to %u ranks; "
+        "batches  %u micro-batches per step, because the run may grow to %u ranks; "
         "--micro-batches N chooses another number",
         max_ranks, max_ranks);
   if (saved && *count != saved)
     return err_set(ERR_USAGE,
                    "the run has %" PRIu64
-                   " micro-batches a step and cannot go on with %u; "
+                   " micro-batches per step and cannot be resumed with %u; "
                    "leave --micro-batches out",
                    saved, *count);
   if (*count >= ranks) return ERR_OK;

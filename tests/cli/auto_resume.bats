@@ -97,7 +97,7 @@ latest_step() {
   [[ "$output" == *"trained on another data set"* ]]
   run auto "$T/run" --steps 4 --d-model 64
   [ "$status" -eq 2 ]
-  [[ "$output" == *"another model"* ]]
+  [[ "$output" == *"a different model"* ]]
   [ "$(latest_step "$T/run")" -eq 2 ]
 }
 
@@ -190,7 +190,7 @@ ranks() {
 @test "a run that launch may let grow begins with a micro-batch for each later rank" {
   need_mpi
   TRIREME_MAX_RANKS=2 ranks 1 "$T/run" --steps 2 > /dev/null 2> "$T/err"
-  grep -q "2 micro-batches a step, because the run may grow to 2 ranks; --micro-batches N chooses" "$T/err"
+  grep -q "2 micro-batches per step, because the run may grow to 2 ranks; --micro-batches N chooses" "$T/err"
   grep -qx 'micro-batches = 2' "$T/run/config"
   TRIREME_MAX_RANKS=2 ranks 2 "$T/run" --steps 4
   TRIREME_MAX_RANKS=2 ranks 2 "$T/two" --steps 4
@@ -204,5 +204,5 @@ ranks() {
   ranks 1 "$T/run" --steps 2
   run ranks 2 "$T/run" --steps 4
   [ "$status" -eq 2 ]
-  [[ "$output" == *"the run began with 1 micro-batches a step, which cannot be shared out over 2 ranks; start at most 1 ranks; a new run can grow to N ranks if it begins with --micro-batches N, or under launch with --nnodes MIN:MAX"* ]]
+  [[ "$output" == *"the run has 1 micro-batches per step, too few for 2 ranks: each rank needs one; start at most 1 ranks. A new run can grow to N ranks if it begins with --micro-batches N, or under launch with --nnodes MIN:MAX"* ]]
 }

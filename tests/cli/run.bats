@@ -120,11 +120,11 @@ refused() {
 }
 
 @test "a resume refused for another d_model leaves the run as it was" {
-  refused "another model" --d-model 64
+  refused "a different model" --d-model 64
 }
 
 @test "a resume refused for another preset leaves the run as it was" {
-  refused "another model" --preset small --heads 4 --ffn-dim 128
+  refused "a different model" --preset small --heads 4 --ffn-dim 128
 }
 
 @test "a resume refused for another seed leaves the run as it was" {
@@ -219,7 +219,7 @@ damaged_refused() {
 }
 
 @test "a run whose config has other sizes is refused before memory is taken for them" {
-  damaged_refused 's/^d-model = .*/d-model = 16384/; s/^ffn-dim = .*/ffn-dim = 65536/' "another model"
+  damaged_refused 's/^d-model = .*/d-model = 16384/; s/^ffn-dim = .*/ffn-dim = 65536/' "a different model"
 }
 
 @test "a run whose config lost its seed is refused, not resumed in another order" {

@@ -111,7 +111,7 @@ same_weights() {
   for other in "--d-model 64" "--ffn-dim 32" "--activation gelu" "--layer-norm post" "--position-embedding learned" "--tie-embeddings none"; do
     run train "$T/run" --steps 4 --resume $other
     [ "$status" -eq 2 ]
-    [[ "$output" =~ "another model" ]]
+    [[ "$output" =~ "a different model" ]]
   done
 }
 

@@ -115,7 +115,7 @@ static void fuzz_agent(const uint8_t *data, size_t size) {
     f.type = types[type % sizeof types];
     err = give_to_agent(&a, &stub, &f);
     if (!err) err = network_peer_advance(a.network, (NetworkLink){send_to_head, &a}, 1);
-    if (f.type == MSG_KILL) a.kill_since = 0; /* as if nothing were left */
+    if (f.type == MSG_KILL) a.kill_since = 0; /* as if all processes had ended */
   }
   agent_signal_workers(&a, SIGTERM);
   agent_forget_processes(&a);

@@ -328,7 +328,8 @@ static void check_relu_backward(const Backend *b, const size_t shape[3], size_t 
   float *dy = draw_many(rows * out), *w = draw_many(in * out), *one = draw(in);
   float *dx[2] = {draw_many(rows * in), draw_many(rows * in)}, *db[2];
   uint8_t *mask, *mask_at;
-  Dropout drop = {.rate = 0.1f}; /* only a rate: the mask contains which elements are dropped */
+  /* Backward needs only the rate, for the scale: the mask says which elements were dropped. */
+  Dropout drop = {.rate = 0.1f};
   ok(mem_alloc(&mask, rows * in / 8, 1));
   for (size_t i = 0; i < rows * in / 8; i++) mask[i] = (uint8_t)(i * 40503 >> 7);
   ok(b->alloc(b, &mask_at, rows * in / 8));

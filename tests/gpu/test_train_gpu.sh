@@ -1,10 +1,12 @@
 #!/bin/bash
-# Whole trainings on the GPU of this machine: beside the CPU's, twice for the same bits,
-# to and fro between devices, on several ranks, in every precision, and under
-# compute-sanitizer.
-#   test_train_gpu.sh [STEPS [DATA]]   STEPS of the precisions (200; 2000 says more);
-#                                      DATA a data set, or a folder with Multi30k's files
-# 77: it cannot run here. Depends on the program and plug-ins in $BUILD (build).
+# Trains small models on the GPU of this machine and compares: with the CPU, with a second run
+# (the weights must be bit-identical), with runs that change the device at --resume, with several
+# ranks, with every precision, with CUDA graphs disabled. Also runs compute-sanitizer.
+#   test_train_gpu.sh [STEPS [DATA]]
+#     STEPS  number of steps in the comparison of precisions (default 200; 2000 is a stronger test)
+#     DATA   a prepared data set, or a directory with the files of Multi30k (default: the demo data)
+# Exits with status 77 if the machine has no NVIDIA GPU. Requires the program and its plug-ins in
+# $BUILD (default build).
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
 build=$(cd "$root" && cd "${BUILD:-build}" && pwd) || exit 1

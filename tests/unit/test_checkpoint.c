@@ -275,7 +275,7 @@ static void test_checkpoint_load_with_other_arrays_is_refused(void **state) {
   a = arrays(1, WITH_M | WITH_V);
   a.config = &other;
   assert_int_equal(checkpoint_load(dir, &a, &c), ERR_USAGE);
-  assert_says("its 'activation' is relu, and now gelu");
+  assert_says("'activation' is relu in the checkpoint, but gelu with these options");
   /* Dropping an EMA is a warning; training continues from the weights. */
   save(run, WITH_ALL, 5, false);
   OK(checkpoint_find(run, dir, &found));

@@ -314,8 +314,8 @@ static void test_console_dropped_lines_are_counted_when_the_terminal_continues(v
   assert_log_is_complete(*state);
 }
 
-/* Results must not be lost silently: only a signal of the user ends the wait for their
- * reader. */
+/* While nobody reads standard output, console_close waits. A signal ends the wait, and the lines
+ * that were not written are reported as an error. */
 static void test_console_lost_results_are_an_error(void **state) {
   Fixture *f = *state;
   sigset_t term, before;

@@ -38,7 +38,8 @@ typedef struct {
   const char *machine[MACHINES]; /* ends with NULL */
   const char *wish;
   const char *networks; /* expected CIDRs in order; NULL: an error is expected */
-  const char *says;     /* part of the error, or the cards of the first network */
+  /* expected: a part of the error, or each machine's interface in the first network */
+  const char *says;
 } Case;
 
 static const Case cases[] = {

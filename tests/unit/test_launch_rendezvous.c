@@ -197,7 +197,7 @@ static void test_door_65th_unproven_connection_waits_and_replaces_an_old_one(voi
     door_advance(door, now);
   }
   int late = connect_from(door, 100);
-  door_advance(door, now + 0.5); /* no connection is older than a second */
+  door_advance(door, now + 0.5); /* too early: only a connection older than 1 s is replaced */
   uint8_t byte;
   assert_int_equal(recv(late, &byte, 1, MSG_DONTWAIT), -1);
   assert_int_equal(errno, EAGAIN);

@@ -196,7 +196,7 @@ static void test_recipe_invalid_line_is_refused(void **state) {
       {"fetch = a http://h/a bytes:-1", "bytes:-1"},
       {"fetch = a http://h/a bytes:0", "bytes:0"},
       {"fetch = a http://h/a bytes:99999999999999999999", "not a size"},
-      {"fetch = a http://h/a bytes:1 bytes:2", "twice"},
+      {"fetch = a http://h/a bytes:1 bytes:2", "at most one"},
       {"fetch = a http://h/a md5:1", "md5:1"},
       {"fetch = a http://h/a\nfetch = a http://h/b", "line 1"},
       {"fetch = a http://h/a\nunpack = a m a", "line 1"},

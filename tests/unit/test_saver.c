@@ -411,7 +411,8 @@ static void test_saver_killed_leaves_whole_checkpoint(void **state) {
   _Atomic uint64_t *done =
       mmap(NULL, sizeof *done, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(done != MAP_FAILED);
-  /* The measured duration of a save determines when to kill: within the first few saves. */
+  /* Measures how long one save takes: each child is killed at a random time within its first
+   * four saves or so. */
   double start = progress_clock();
   save(at("measure"), WITH_E | WITH_M | WITH_SECOND, 1, true);
   uint64_t longest = 1000000 + (uint64_t)(4e9 * (progress_clock() - start));

@@ -372,9 +372,9 @@ static bool is_supported(const MatmulContext *p, const Matmul *x, AlgoEntry *ent
   return true;
 }
 
-/* Times x and adds the result to the cache. Ranks of one machine start together and time the same
- * shapes; the first rank that saves decides for all, so that their results, and those of the next
- * run, have the same bits. */
+/* Times the algorithms for the GEMM `x` and adds the fastest to the cache. Ranks of one machine
+ * start together and time the same shapes. All of them use the algorithm that was saved first, so
+ * that their results, and those of the next run, have the same bits. */
 static Err add_entry(MatmulContext *p, const Matmul *x, AlgoEntry **out) {
   AlgoEntry entry;
   TRY(choose_algorithm(p, x, &entry));

@@ -277,6 +277,8 @@ static Err write_tfevents(void *sink, const MetricsRecord *r) {
   TfeventsSink *s = sink;
   str_clear(&s->out);
   if (r->undoes_later) tfevents_add_start(&s->out, get_time(), r->step + 1);
+  /* A process that began with an in-memory copy may roll back to an earlier checkpoint. */
+  if (r->undoes_later && r->step < s->step) str_clear(&s->written);
   if (!r->event) add_values(s, r);
   TRY(str_check(&s->out));
   TRY(write_header(s));

@@ -185,6 +185,22 @@ static void test_tfevents_sink_rollback_undoes_later_steps_in_the_same_file(void
   assert_events(0, BEGIN "30 train/nll=1\n21 start\n30 train/nll=2\n");
 }
 
+/* A process that began with an in-memory copy rolls back to a checkpoint before it. */
+static void test_tfevents_sink_rollback_before_the_resumed_step_writes_it_again(void **state) {
+  (void)state;
+  Metrics m;
+  OK(open_metrics(&m, 0));
+  write_value(&m, 30, "nll", 1);
+  metrics_close(&m);
+  OK(open_metrics(&m, 30));
+  metrics_begin(&m, 20, 0.5);
+  metrics_undo_later(&m);
+  metrics_end(&m);
+  write_value(&m, 30, "nll", 2);
+  metrics_close(&m);
+  assert_events(1, "31 start\n21 start\n30 train/nll=2\n");
+}
+
 static void test_tfevents_sink_damaged_earlier_file_does_not_stop_the_run(void **state) {
   (void)state;
   Metrics m;
@@ -238,6 +254,8 @@ int main(void) {
                                 empty_scratch),
       cmocka_unit_test_teardown(test_tfevents_sink_rollback_undoes_later_steps_in_the_same_file,
                                 empty_scratch),
+      cmocka_unit_test_teardown(
+          test_tfevents_sink_rollback_before_the_resumed_step_writes_it_again, empty_scratch),
       cmocka_unit_test_teardown(test_tfevents_sink_damaged_earlier_file_does_not_stop_the_run,
                                 empty_scratch),
       cmocka_unit_test_teardown(

@@ -242,7 +242,7 @@ one_error() {
   need_mpi
   run train 2 "$T/run" --steps 3 --micro-batches 1
   [ "$status" -ne 0 ]
-  one_error "more --micro-batches"
+  one_error "pass --micro-batches 2 or more"
   train 1 "$T/run" --steps 3
   run train 2 "$T/run" --steps 3
   [ "$status" -ne 0 ]

@@ -19,8 +19,7 @@ size_t utf8_bom(const char *bytes, size_t len);
  * scripts. */
 bool utf8_is_space(uint32_t code);
 /* Copies `text` for a message and escapes characters that a terminal interprets: control
- * characters as
- * , \t, \x1b; bytes that are not UTF-8 as \xff; C1 controls, line separators and bidirectional
+ * characters as \n, \t, \x1b; bytes that are not UTF-8 as \xff; C1 controls, line separators and bidirectional
  * marks as \u{202e}. Printable text, including such escapes, is unchanged: a second call changes
  * nothing. Truncates at a whole character if `room` is too small; returns how many bytes of
  * `text` were copied. */

@@ -137,14 +137,15 @@ static Err reap_children(Agent *a) {
   }
 }
 
-/* At the first signal the head is asked to let the workers save and stop; at the
- * second this agent ends everything. */
+/* At the first signal the head is asked to let the workers save and stop; at the second SIGINT or
+ * SIGTERM this agent ends everything. */
 static Err read_signals(Agent *a) {
   struct signalfd_siginfo info;
   while (read(a->signals, &info, sizeof info) == (ssize_t)sizeof info) {
     if (info.ssi_signo == SIGCHLD) continue;
-    a->leaving++;
-    if (a->leaving == 1)
+    bool is_first = !a->leaving;
+    a->leaving = signals_note(&a->stop, (int)info.ssi_signo);
+    if (is_first)
       TRY(protocol_send(
           a->head, MSG_LEAVE,
           json_pack("{s:s}", "reason", process_signal_name((int)info.ssi_signo))));

@@ -12,6 +12,7 @@
 #include "launch/network_proof.h"
 #include "launch/peer.h"
 #include "launch/protocol.h"
+#include "launch/signals.h"
 
 #define AGENT_PROCESSES_MAX 4096 /* largest number of workers and daemons on one machine */
 
@@ -62,8 +63,9 @@ typedef struct {
   bool is_stopping;  /* MSG_STOP has arrived: workers that start later are stopped too */
   double kill_since; /* time when MSG_KILL arrived; 0: not killing */
   bool is_stuck;     /* a process that cannot be killed has been reported */
-  int leaving;       /* number of SIGINT and SIGTERM received */
-  bool is_over;      /* MSG_END has arrived */
+  StopSignals stop;
+  int leaving;  /* result of the last signals_note; 0: no signal has arrived */
+  bool is_over; /* MSG_END has arrived */
   struct pollfd *fds;
   size_t fd_count, fd_capacity;
 } Agent;

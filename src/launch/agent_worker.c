@@ -24,9 +24,9 @@
 extern char **environ;
 
 Err agent_report_failure(Agent *a) {
-  return protocol_send(
-      a->head, MSG_FAILED,
-      json_pack("{s:I, s:s}", "generation", (json_int_t)a->generation, "text", err_message()));
+  return protocol_send(a->head, MSG_FAILED,
+                       json_pack("{s:I, s:o}", "generation", (json_int_t)a->generation, "text",
+                                 protocol_make_text(err_message())));
 }
 
 /* A list of strings for exec: variables "NAME=value" or arguments. */

@@ -232,7 +232,9 @@ int channel_wait_ms(const Channel *c) {
     until = c->handshake_until;
   } else {
     if (c->silence_limit > 0) until = c->last_received + c->silence_limit;
-    if (c->heartbeat_every > 0) until = fmin(until, c->last_sent + c->heartbeat_every);
+    /* As in watch_peer, no heartbeat is due while other bytes wait or after the end was sent. */
+    bool has_heartbeat = c->heartbeat_every > 0 && !c->has_sent_end && !channel_unsent(c);
+    if (has_heartbeat) until = fmin(until, c->last_sent + c->heartbeat_every);
   }
   if (isinf(until)) return -1;
   double wait = ceil((until - progress_clock()) * 1000);

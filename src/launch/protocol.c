@@ -6,9 +6,11 @@
 
 #include "base/jsondoc.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #define BODY_MAX ((size_t)64 << 10) /* largest JSON body in bytes */
 /* Bytes of BODY_MAX reserved for members that are added to a copy of a body. */
+#define TEXT_MAX     2048 /* bytes of an error or a reason */
 #define BODY_RESERVE ((size_t)4 << 10)
 
 static Err check_length(size_t len, size_t max) {
@@ -23,6 +25,12 @@ static Err send_text(Channel *c, uint8_t type, const char *text) {
   size_t len = strlen(text);
   TRY(check_length(len, BODY_MAX));
   return channel_send(c, type, text, len);
+}
+
+json_t *protocol_make_text(const char *text) {
+  char plain[TEXT_MAX];
+  utf8_visible(text, plain, sizeof plain);
+  return json_string(plain);
 }
 
 Err protocol_check_size(const json_t *body) {

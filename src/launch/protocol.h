@@ -63,6 +63,9 @@ typedef struct {
 #define OUTPUT_HEADER_BYTES 9
 #define OUTPUT_MAX          32768 /* largest number of output bytes in one message */
 
+/* Returns a JSON string for a text that may be cut inside a character or contain bytes that are
+ * not UTF-8; those become visible escapes. */
+json_t *protocol_make_text(const char *text);
 /* Fails if the body is so long that a copy with some more members might not fit into a
  * message. */
 NODISCARD Err protocol_check_size(const json_t *body);

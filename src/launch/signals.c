@@ -1,9 +1,17 @@
-/* Saves and restores the signal mask. Depends on POSIX. */
+/* Counts the signals that end a launch; saves and restores the signal mask. Depends on POSIX. */
 #include "launch/signals.h"
 
 #include <errno.h>
 #include <stddef.h>
 #include <time.h>
+
+int signals_note(StopSignals *s, int signal_number) {
+  if (signal_number == SIGHUP || signal_number == SIGUSR1)
+    s->is_announced = true;
+  else
+    s->demands++;
+  return s->demands > 1 ? s->demands : 1;
+}
 
 void signals_save(sigset_t *mask) {
   pthread_sigmask(SIG_BLOCK, NULL, mask);

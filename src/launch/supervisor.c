@@ -41,6 +41,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "launch/protocol.h"
+#include "launch/signals.h"
 #include "launch/supervisor_internal.h"
 
 #define REGROUP_LIMIT 120.0 /* seconds for workers to save and stop when machines join */
@@ -454,15 +455,14 @@ static int watch_signals(void) {
 
 Err supervisor_run(Supervisor *s, bool *is_reported) {
   struct signalfd_siginfo info;
+  StopSignals stop = {0};
   int signals = 0, fd = watch_signals();
   if (fd < 0) return err_set(ERR_WORK, "signalfd: %s", strerror(errno));
   Err err = ERR_OK;
   while (!err && !supervisor_advance(s, progress_clock(), signals)) {
     err = wait_for_events(s, fd);
-    /* Batch systems repeat SIGUSR1, and a terminal that closes may send SIGHUP twice: these two
-     * count only if they are the first signal. */
     while (read(fd, &info, sizeof info) == (ssize_t)sizeof info)
-      if (!signals || (info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGHUP)) signals++;
+      signals = signals_note(&stop, (int)info.ssi_signo);
   }
   close(fd);
   *is_reported = false;

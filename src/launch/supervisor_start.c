@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "launch/mpirun.h"
 #include "launch/protocol.h"
@@ -60,7 +61,9 @@ static json_t *pack_environment(void) {
     if (!is_passed_on(*at) || n >= sizeof name || !(*at)[n]) continue;
     memcpy(name, *at, n);
     name[n] = '\0';
-    json_object_set_new(env, name, json_string((*at) + n + 1));
+    if (json_object_set_new(env, name, json_string((*at) + n + 1)))
+      log_warn("the environment variable %s is not UTF-8 and is not set on the other machines",
+               name);
   }
   return env;
 }
@@ -89,13 +92,13 @@ static json_t *pack_begin(const Supervisor *s, int members, int world) {
   if (!getcwd(dir, sizeof dir)) snprintf(dir, sizeof dir, "/");
   if (s->spec.has_terminal) ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
   if (s->spec.has_terminal && !size.ws_col) size.ws_col = 80;
-  return json_pack("{s:I, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:s, s:o, s:o, s:i, s:i, s:b}",
+  return json_pack("{s:I, s:i, s:i, s:i, s:i, s:i, s:o, s:i, s:s, s:o, s:o, s:i, s:i, s:b}",
                    "generation", (json_int_t)s->generation.number, "world_size", world,
                    "max_ranks", count_max_ranks(s, members, world), "groups", members,
                    "restart_count", s->restarts, "max_restarts", s->spec.max_restarts, "reason",
-                   s->reason, "master_port", find_port(), "dir", dir, "argv",
-                   pack_command(&s->spec), "env", pack_environment(), "rows", (int)size.ws_row,
-                   "columns", (int)size.ws_col, "alone", world == 1);
+                   protocol_make_text(s->reason), "master_port", find_port(), "dir", dir,
+                   "argv", pack_command(&s->spec), "env", pack_environment(), "rows",
+                   (int)size.ws_row, "columns", (int)size.ws_col, "alone", world == 1);
 }
 
 static Machine *find_first(Supervisor *s) {

@@ -326,13 +326,15 @@ stopped() {
   until_true is_clear
 }
 
-@test "SIGHUP and SIGUSR1 stop the ranks in order, however often SIGUSR1 comes" {
+@test "SIGHUP and SIGUSR1 stop the ranks in order, also with SIGTERM, however often SIGUSR1 comes" {
   need_mpi
   local signal
-  for signal in HUP USR1; do
+  for signal in HUP USR1 TERM; do
     start 2 --
     until_step $(($(last_step "$RUN") + 5))
+    if [ "$signal" = TERM ]; then kill -STOP "$head"; kill -HUP "$head"; fi
     kill -"$signal" "$head"
+    kill -CONT "$head"
     if [ "$signal" = USR1 ]; then
       until_true has_line "a second signal ends them at once"
       kill -USR1 "$head" || true

@@ -528,6 +528,13 @@ static void test_stub_of_a_running_mpirun_ignores_announcements(void **state) {
   close(listener);
 }
 
+static void test_text_that_is_not_utf8_can_be_sent(void **state) {
+  (void)state;
+  json_t *text = protocol_make_text("cannot open caf\xc3");
+  assert_string_equal(json_string_value(text), "cannot open caf\\xc3");
+  json_decref(text);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_agent_kills_what_its_processes_left_behind),
@@ -537,6 +544,7 @@ int main(void) {
       cmocka_unit_test(test_agent_serves_while_a_program_is_not_loaded),
       cmocka_unit_test(test_agent_worker_without_mpirun_is_killed_unless_it_saves),
       cmocka_unit_test(test_agent_user_signal_is_ignored),
+      cmocka_unit_test(test_text_that_is_not_utf8_can_be_sent),
       cmocka_unit_test(test_agent_hangup_asks_to_leave),
       cmocka_unit_test(test_agent_ignored_hangup_stays_ignored),
       cmocka_unit_test(test_agent_below_a_parent_gets_its_signals),

@@ -389,6 +389,22 @@ static void test_channel_without_heartbeat_waits_for_ever(void **state) {
   channel_close(c);
 }
 
+/* While bytes wait for a peer that does not read, poll must not return at once for a heartbeat
+ * that is not sent. */
+static void test_channel_with_unsent_bytes_waits_for_no_heartbeat(void **state) {
+  (void)state;
+  static const char bytes[1 << 16];
+  int peer;
+  Channel *c = open_with_peer(&peer);
+  channel_set_heartbeat(c, 1e-9, 60);
+  for (int i = 0; i < 32; i++) OK(channel_send(c, 1, bytes, sizeof bytes));
+  OK(channel_advance(c));
+  assert_true(channel_unsent(c) > 0);
+  assert_in_range(channel_wait_ms(c), 1, 60000);
+  close(peer);
+  channel_close(c);
+}
+
 static void test_channel_orderly_end_is_told_from_a_loss(void **state) {
   (void)state;
   Channel *both[2];
@@ -471,6 +487,7 @@ int main(void) {
       cmocka_unit_test(test_channel_silent_peer_is_an_error_after_the_limit),
       cmocka_unit_test(test_channel_heartbeats_keep_an_idle_channel_alive),
       cmocka_unit_test(test_channel_without_heartbeat_waits_for_ever),
+      cmocka_unit_test(test_channel_with_unsent_bytes_waits_for_no_heartbeat),
       cmocka_unit_test(test_channel_orderly_end_is_told_from_a_loss),
       cmocka_unit_test(test_channel_frame_after_the_end_mark_is_refused),
       cmocka_unit_test(test_channel_open_takes_the_descriptors_also_after_an_error),

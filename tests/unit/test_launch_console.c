@@ -356,6 +356,16 @@ static void test_signals_restore_discards_what_came_while_blocked(void **state) 
   assert_false(sigismember(&after, SIGTERM));
 }
 
+static void test_signals_hangup_and_termination_together_are_one_stop(void **state) {
+  StopSignals s = {0};
+  (void)state;
+  assert_int_equal(signals_note(&s, SIGHUP), 1);
+  assert_int_equal(signals_note(&s, SIGUSR1), 1);
+  assert_int_equal(signals_note(&s, SIGTERM), 1);
+  assert_int_equal(signals_note(&s, SIGHUP), 1);
+  assert_int_equal(signals_note(&s, SIGINT), 2);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void) {
@@ -376,6 +386,7 @@ int main(void) {
       CASE(test_console_dropped_lines_are_counted_when_the_terminal_continues),
       CASE(test_console_lost_results_are_an_error),
       cmocka_unit_test(test_signals_restore_discards_what_came_while_blocked),
+      cmocka_unit_test(test_signals_hangup_and_termination_together_are_one_stop),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

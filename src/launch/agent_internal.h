@@ -14,7 +14,8 @@
 #include "launch/protocol.h"
 #include "launch/signals.h"
 
-#define AGENT_PROCESSES_MAX 4096 /* largest number of workers and daemons on one machine */
+#define AGENT_PROCESSES_MAX \
+  4096 /* workers and daemons on one machine for which stubs are accepted */
 
 typedef enum { OF_WORKER, OF_DAEMON } ProcessKind;
 

@@ -27,7 +27,8 @@ static void count_members(const Supervisor *s, int *members, int *world) {
   }
 }
 
-/* Returns a port that is currently free on this machine. */
+/* Returns a port that is currently free on this machine. The first member, whose address is
+ * MASTER_ADDR, may be another machine, so a program that listens there must still check it. */
 static int find_port(void) {
   struct sockaddr_in address = {.sin_family = AF_INET};
   socklen_t len = sizeof address;

@@ -2,6 +2,7 @@
  * Depends on base, comm, data. */
 #include "train/agree.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -144,7 +145,10 @@ static const char *const fixed_options[] = {"task",      "seed",      "batch-tok
 static void append_names(const char *all[LISTED], const char *const *names) {
   size_t n = 0;
   while (all[n]) n++;
-  for (; names && *names && n + 1 < LISTED; names++) all[n++] = *names;
+  for (; names && *names; names++) {
+    assert(n + 1 < LISTED);
+    all[n++] = *names;
+  }
 }
 
 Err agree_resume(const char *path, const char *record, const char *const *task_options) {

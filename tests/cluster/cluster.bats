@@ -68,11 +68,13 @@ files_on() {
 # row HOST: prints its row of the table in $output.
 row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
 
-@test "up copies program and plug-in, mounts the drive, prints ports and launch line" {
+@test "up copies program and plug-ins, mounts the drive, prints ports and launch line" {
+  local plugins=("${TRIREME%/*}"/libtrireme-*.so) files
+  files=$((1 + ${#plugins[@]}))
   run --separate-stderr cluster up --no-doctor --mount $drive
   [ "$status" -eq 0 ]
   for host in h1 h2; do
-    [[ "$(row $host)" =~ "copied 2 of 2 files"\ +none\ missing\ +mounted ]]
+    [[ "$(row $host)" =~ "copied $files of $files files"\ +none\ missing\ +mounted ]]
     cmp "$TRIREME" <(enter $host cat /opt/trireme/bin/trireme)
     [ "$(enter $host /usr/local/bin/trireme --version)" = "$("$TRIREME" --version)" ]
     [ "$(enter $host grep -c x-trireme.cluster /etc/fstab)" -eq 1 ]

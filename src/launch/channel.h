@@ -50,7 +50,7 @@ NODISCARD Err channel_open(Channel **c, int in, int out, const char *name);
  * `fd` as channel_open does; copies the key. */
 NODISCARD Err channel_open_secure(Channel **c, int fd, const Key *key, HandshakeRole role,
                                   const char *name);
-/* Returns true if the peer has proved the key; always true without encryption. */
+/* Returns true if the peer is authenticated; always true without encryption. */
 bool channel_is_proven(const Channel *c);
 /* After channel_advance has failed: returns true if the peer's proof of the key was wrong. Another
  * attempt with the same key is then useless. */

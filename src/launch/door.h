@@ -4,7 +4,7 @@
  * Peers that are not authenticated can use only limited resources: at most DOOR_UNPROVEN_MAX of
  * them are connected at a time, at most DOOR_ADDRESS_MAX from one address, each for at most
  * CHANNEL_HANDSHAKE_S seconds and with memory for one message. While DOOR_UNPROVEN_MAX are
- * connected, others wait in the kernel's queue until one has proved the key, or until the
+ * connected, others wait in the kernel's queue until one is authenticated, or until the
  * oldest has been connected for DOOR_GRACE_S seconds and is closed. A peer with the key needs
  * two round trips.
  *
@@ -39,8 +39,8 @@ void door_close(Door *door); /* closes the port and all its connections; accepts
 int door_poll_for(const Door *door, struct pollfd *fds, int room);
 /* Accepts connections and continues handshakes. `now` is progress_clock(). */
 void door_advance(Door *door, double now);
-/* Returns the next peer that has proved the key: its channel, which the caller must close, and
- * its address. Returns false if there is none. */
+/* Returns the next authenticated peer: its channel, which the caller must close, and its
+ * address. Returns false if there is none. */
 bool door_next(Door *door, Channel **channel, char address[DOOR_TEXT_MAX]);
 
 /* Starts to connect to a door and returns the channel immediately; if the connection fails,

@@ -47,7 +47,7 @@ struct Handshake {
   Key key;
   uint8_t secret[POINT]; /* ephemeral secret key; wiped when M has been computed */
   uint8_t server_point[POINT], client_point[POINT];
-  uint8_t master[crypto_kdf_KEYBYTES]; /* M; wiped when both sides have proved the key */
+  uint8_t master[crypto_kdf_KEYBYTES]; /* M; wiped when both sides are authenticated */
   crypto_secretstream_xchacha20poly1305_state sent, received;
 };
 

@@ -51,7 +51,7 @@ bool handshake_awaits_proof(const Handshake *h);
  * caller must close the connection without sending anything. */
 NODISCARD Err handshake_read_message(Handshake *h, const uint8_t *message);
 
-/* Encrypt and decrypt records after the peer has proved the key. Records must be opened in the
+/* Encrypt and decrypt records after the peer is authenticated. Records must be opened in the
  * order in which they were sealed; a record that is missing, repeated or changed is an error.
  * `header` (4 bytes, sent in clear) is authenticated with the record. */
 NODISCARD Err handshake_seal(Handshake *h, const uint8_t header[4], const uint8_t *plain,

@@ -1,4 +1,4 @@
-/* The head's side of the rendezvous: agents that have proved the key and are joining. Depends
+/* The head's side of the rendezvous: agents that are authenticated and are joining. Depends
  * on door, protocol. */
 #include "launch/rendezvous.h"
 
@@ -135,10 +135,10 @@ static Err advance_joiner(Rendezvous *r, Joiner *j, double now) {
     if (!err) err = channel_advance(j->channel);
   }
   if (!err && now - j->since > JOIN_LIMIT)
-    err = err_set(
-        ERR_WORK,
-        "%s proved the key but did not join within %.0f s; start 'trireme launch' there again",
-        j->address, JOIN_LIMIT);
+    err = err_set(ERR_WORK,
+                  "%s has the right key but did not join within %.0f s; start 'trireme launch' "
+                  "there again",
+                  j->address, JOIN_LIMIT);
   return err;
 }
 

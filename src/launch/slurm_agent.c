@@ -78,7 +78,7 @@ static int connect_to(const char *address, int port) {
   return -1;
 }
 
-/* Waits until the head has proved the key. */
+/* Waits until the head is authenticated. */
 static Err prove_head(Channel *head) {
   while (!channel_is_proven(head)) {
     struct pollfd fds[2];

@@ -20,7 +20,7 @@
 #include "launch/process.h"
 #include "launch/protocol.h"
 
-#define PENDING     64   /* agents that have proved the key, but have not reported their node */
+#define PENDING     64   /* authenticated agents that have not reported their node */
 #define STEPS       64   /* largest number of srun processes at the same time */
 #define RETRY_FIRST 5.0  /* seconds before a lost node is tried again; doubled each time */
 #define RETRY_MAX   60.0 /* longest of these waits in seconds */

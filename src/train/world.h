@@ -65,7 +65,7 @@ typedef struct {
   bool is_fresh;
   /* The gradients are all-reduced after this round; always false with GRADS_STAY. */
   bool is_reduced;
-  GradRound grads; /* how the round is reduced; valid if is_reduced */
+  GradRound grads; /* how this round's gradients are all-reduced; valid if is_reduced */
 } Round;
 /* Iterates over this rank's rounds of a step: initialize the iterator with {0};
  * world_next_round returns false after the last. */

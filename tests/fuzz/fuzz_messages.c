@@ -235,7 +235,7 @@ static void send_messages(Supervisor *s, Channel *agent[MACHINES], const uint8_t
     Channel *from = agent[choice >= 128 ? 1 : 0];
     if (kind == WAIT) now += 7;
     if (kind == SIGNAL) signals++;
-    if (kind < TYPES && send_message(from, types[kind], &f)) return; /* it is lost */
+    if (kind < TYPES && send_message(from, types[kind], &f)) return; /* connection failed */
     for (int i = 0; i < MACHINES; i++) drain(agent[i]);
     is_over = supervisor_advance(s, now, signals);
   }

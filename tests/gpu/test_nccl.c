@@ -178,7 +178,7 @@ static void test_gemm_new_shape_is_timed_after_nccl_is_idle(void **state) {
   b.comm->all_reduce(timed_beside, there, N);
   multiply(104);
   assert_int_equal(quiesced, 1);
-  multiply(104); /* the algorithm is known, so nothing waits */
+  multiply(104); /* the algorithm is cached, so quiesce is not called */
   assert_int_equal(quiesced, 1);
   multiply(112);
   assert_int_equal(quiesced, 2);

@@ -80,7 +80,7 @@ static void test_checkpoint_of_older_version_is_read(void **state) {
   assert_true(c.best_score == 6.5 && c.worse == 4 && c.seconds == 3);
   assert_true(c.lr_scale == 1 && c.rollbacks == 0 && c.micro_batches == 0);
   assert_true(c.scaler.scale == 0 && c.scaler.clean == 0);
-  /* Older checkpoints are of the task that was the only one. */
+  /* Older checkpoints do not name their task: it is translate, then the only one. */
   assert_string_equal(c.task, "translate");
   assert_loaded(WITH_M | WITH_V, 9, (TrainCounters[]){known});
   /* Without checksums, a missing file is still detected. */

@@ -48,6 +48,16 @@ bool standing_is_proven(const StandingList *l, const char *name) {
   return m && m->is_proven;
 }
 
+void standing_note_step(StandingList *l, const char *name, uint32_t generation) {
+  Standing *m = find_machine(l, name);
+  if (m) m->last_good = generation;
+}
+
+uint32_t standing_last_good(const StandingList *l, const char *name) {
+  const Standing *m = find_machine(l, name);
+  return m ? m->last_good : 0;
+}
+
 Err standing_note_refusal(StandingList *l, const char *name) {
   Standing *m;
   TRY(get_machine(l, name, &m));

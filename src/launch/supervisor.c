@@ -14,7 +14,10 @@
  *   used                     GATHER
  *   rank ends     -          -            all 0: CLEAR;  all: CLEAR      -
  *                                         2 or 3: passed
- *                                         on; else fault
+ *                                         on (2 after a
+ *                                         join: see
+ *                                         below); else
+ *                                         fault
  *   fault, mpirun -          -            CLEAR          CLEAR           -
  *   ends early
  *   limit         --join-    of the test: --start-       120 s to        15 s: the machine is
@@ -24,8 +27,10 @@
  *                                                        it
  *   second signal the end    the end      CLEAR          CLEAR           -
  *
- * After CLEAR the policy decides: the end, or GATHER for the next generation. Machines that are set
- * aside or wait in reserve are released when they leave, and otherwise at the end.
+ * After CLEAR the policy decides: the end, or GATHER for the next generation. If ranks end with
+ * status 2 before their first step, and an earlier generation completed steps, machines that have
+ * joined since then are set aside, and the others continue. Machines that are set aside or wait in
+ * reserve are released when they leave, and otherwise at the end.
  *
  * Depends on the other files of the supervisor, generation, policy, console. */
 #include "launch/supervisor.h"
@@ -188,6 +193,18 @@ static void limit_stall(Supervisor *s, double now) {
                         silence);
 }
 
+/* Status 2 before the first step, when earlier generations trained: the cause is a machine that
+ * has joined, which must not end the run of the others. */
+static Err release_newcomers(Supervisor *s) {
+  const Generation *g = &s->generation;
+  int excluded;
+  if (s->outcome != OUTCOME_STATUS || g->passed_status != ERR_USAGE || g->has_step)
+    return ERR_OK;
+  TRY(supervisor_exclude_newcomers(s, &excluded));
+  if (excluded) s->outcome = OUTCOME_MEMBERS;
+  return ERR_OK;
+}
+
 static void watch_workers(Supervisor *s, double now) {
   Generation *g = &s->generation;
   limit_start(s, now);
@@ -202,7 +219,10 @@ static void watch_workers(Supervisor *s, double now) {
   bool is_printed = g->worker[0].has_ended && g->worker[0].status == ERR_USAGE;
   if (s->outcome == OUTCOME_STATUS && g->passed_status == ERR_USAGE && !is_printed)
     show_tail(s, (uint32_t)g->reporter);
-  kill_generation(s, now);
+  if (release_newcomers(s))
+    supervisor_finish(s, ERR_WORK, false);
+  else
+    kill_generation(s, now);
 }
 
 static void watch_stop(Supervisor *s, double now) {

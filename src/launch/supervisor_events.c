@@ -26,6 +26,10 @@ static void handle_hello(Supervisor *s, Machine *m, const json_t *body, double n
 
 static void note_step(Supervisor *s, uint64_t step, double now) {
   s->generation.has_step = true;
+  s->last_good = s->generation.number;
+  for (size_t i = 0; i < s->machines; i++)
+    if (s->machine[i].is_member)
+      standing_note_step(&s->standing, s->machine[i].name, s->last_good);
   policy_note_step(&s->policy, step);
   if (!s->policy.failures) standing_forgive(&s->standing);
   if (s->fault_time > 0)

@@ -58,6 +58,7 @@ struct Supervisor {
   double start_time;  /* time when the generation began */
   bool has_run;       /* in an earlier generation ranks have begun */
   Generation generation;
+  uint32_t last_good; /* number of the last generation that completed a step; 0: none */
   PeerRelay peer;
   Policy policy;
   int restarts;      /* number of generations begun after the first */
@@ -135,6 +136,10 @@ NODISCARD Err supervisor_choose_members(Supervisor *s, int *members);
  * cannot connect to the others; those that took part before are tried again for a while. Fails
  * if the launch cannot continue. */
 NODISCARD Err supervisor_exclude_unconnected(Supervisor *s, double now);
+/* Called when a generation has ended with status 2 (wrong options) before its first step. If an
+ * earlier one completed steps, excludes the machines that were not part of it: with them the
+ * run may have too many ranks, or their data or options differ. *excluded: their number. */
+NODISCARD Err supervisor_exclude_newcomers(Supervisor *s, int *excluded);
 /* Returns a machine that is ready and could take part, but does not; NULL if there is none. */
 const Machine *supervisor_find_waiting(const Supervisor *s);
 

@@ -1,11 +1,12 @@
 /* Members of a generation, and machines that cannot be used with the others: no GPU where the others
- * have one, no network in common, no connection. Such a machine is set aside, so that it does not end
- * the run of the others; only if fewer than --nnodes MIN remain it is an error.
+ * have one, no network in common, no connection, ranks that refuse to run with it. Such a machine is
+ * set aside, so that it does not end the run of the others; only if fewer than --nnodes MIN remain it
+ * is an error at the first start, and later a wait for other machines.
  *
  * If not all machines can be connected, those are kept that come first in this order: this machine,
  * which is never set aside (the run directory may be on its disk); machines that took part before, so
  * that a newcomer does not displace them; machines that are separated from few others; earlier
- * arrivals. Depends on supervisor_network, supervisor_start, network, standing. */
+ * arrivals. Depends on supervisor_phase, network_proof, network, standing, console. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +56,6 @@ static Err apply_refusals(Supervisor *s, const RefusalList *l) {
   for (size_t i = 0; i < l->count; i++) {
     const Refusal *r = &l->item[i];
     r->machine->is_set_aside = true;
-    r->machine->is_member = false;
     TRY(standing_note_refusal(&s->standing, r->machine->name));
     snprintf(s->refusal, sizeof s->refusal, "%s is set aside: %s", r->machine->name, r->why);
     console_warn(s->console, "%s", s->refusal);
@@ -348,6 +348,33 @@ static Err judge_members(Supervisor *s, RefusalList *l, const char *why, double 
   }
   mem_free(list);
   return err ? err : apply_refusals(s, l);
+}
+
+/* This machine is not listed, because it cannot be excluded. */
+static Err list_newcomers(Supervisor *s, RefusalList *l) {
+  for (size_t i = 0; i < s->machines; i++) {
+    Machine *m = &s->machine[i];
+    bool is_new = standing_last_good(&s->standing, m->name) != s->last_good;
+    if (m->is_member && !m->is_head && is_new)
+      TRY(add_refusal(l, m,
+                      "the ranks ended with status 2 when it joined, for the reason printed "
+                      "above; correct that and let it join again"));
+  }
+  return ERR_OK;
+}
+
+Err supervisor_exclude_newcomers(Supervisor *s, int *excluded) {
+  RefusalList refusals = {0};
+  *excluded = 0;
+  if (!s->last_good) return ERR_OK;
+  Err err = list_newcomers(s, &refusals);
+  if (!err) err = apply_refusals(s, &refusals);
+  if (!err) *excluded = (int)refusals.count;
+  if (!err && refusals.count)
+    snprintf(s->reason, sizeof s->reason, "the ranks ended with status 2 when %s joined",
+             refusals.item[0].machine->name);
+  mem_free(refusals.item);
+  return err;
 }
 
 Err supervisor_exclude_unconnected(Supervisor *s, double now) {

@@ -196,6 +196,74 @@ static void test_refused_machine_is_tried_three_times_at_most(void **state) {
   close_fixture(f);
 }
 
+/* Lets the ranks of machines 0 to `count` - 1 end with status 2, as those of a wrong call do. */
+static void refuse_call(Fixture *f, int number, int count) {
+  for (int i = 0; i < count; i++) send_for(f, i, MSG_WORKER_ENDED, number, i, 2, 0);
+  for (int i = 0; i < count; i++) confirm_kill_on(f, i, number);
+}
+
+static void test_newcomer_with_which_ranks_end_with_status_2_is_set_aside(void **state) {
+  (void)state;
+  Fixture *f = open_two_of(three, (Hello){0});
+  send_event_step(f, 1, 5);
+  expect_nothing(f, 0);
+  connect_agent(f, 2, TRIREME_VERSION);
+  stop_two(f, 1);
+  for (int i = 0; i < 3; i++) begin_number(f, i, 2, 3);
+  expect_only(f, 0, MSG_START);
+  refuse_call(f, 2, 3);
+  begin_two(f, 3);
+  expect_nothing(f, 2);
+  assert_logged("host2 is set aside: the ranks ended with status 2 when it joined");
+  close_fixture(f);
+}
+
+/* A machine that took part before is new if the run has advanced without it meanwhile. */
+static void test_returned_machine_with_which_ranks_end_with_status_2_is_set_aside(
+    void **state) {
+  (void)state;
+  Fixture *f = open_two();
+  send_event_step(f, 1, 5);
+  expect_nothing(f, 0);
+  lose_agent(f, 1);
+  confirm_kill_on(f, 0, 1);
+  begin(f, 2, 1);
+  send_event_step(f, 2, 9);
+  expect_nothing(f, 0);
+  connect_agent(f, 1, TRIREME_VERSION);
+  expect_only(f, 0, MSG_STOP);
+  send_for(f, 0, MSG_WORKER_ENDED, 2, 0, 3, 0);
+  confirm_kill_on(f, 0, 2);
+  begin_two(f, 3);
+  refuse_call(f, 3, 2);
+  begin(f, 4, 1);
+  close_fixture(f);
+}
+
+static void test_status_2_without_a_newcomer_ends_the_launch(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_two();
+  send_event_step(f, 1, 5);
+  expect_nothing(f, 0);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, -1, 9);
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
+  begin_two(f, 2);
+  refuse_call(f, 2, 2);
+  assert_int_equal(finish(f, &is_reported), ERR_USAGE);
+  assert_true(is_reported);
+  close_fixture(f);
+}
+
+static void test_status_2_of_the_first_generation_ends_the_launch(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_two();
+  refuse_call(f, 1, 2);
+  assert_int_equal(finish(f, &is_reported), ERR_USAGE);
+  close_fixture(f);
+}
+
 static void test_first_start_goes_on_without_a_machine_that_cannot_be_used(void **state) {
   (void)state;
   Fixture *f = open_fixture(three);
@@ -452,6 +520,10 @@ int main(void) {
       cmocka_unit_test(test_newcomer_without_gpu_is_set_aside_with_nproc_auto),
       cmocka_unit_test(test_newcomer_with_gpu_does_not_displace_machines_without),
       cmocka_unit_test(test_refused_machine_is_tried_three_times_at_most),
+      cmocka_unit_test(test_newcomer_with_which_ranks_end_with_status_2_is_set_aside),
+      cmocka_unit_test(test_returned_machine_with_which_ranks_end_with_status_2_is_set_aside),
+      cmocka_unit_test(test_status_2_without_a_newcomer_ends_the_launch),
+      cmocka_unit_test(test_status_2_of_the_first_generation_ends_the_launch),
       cmocka_unit_test(test_first_start_goes_on_without_a_machine_that_cannot_be_used),
       cmocka_unit_test(test_first_start_goes_on_without_a_machine_that_cannot_be_reached),
       cmocka_unit_test(test_first_start_keeps_the_machines_that_are_connected_with_most),

@@ -274,7 +274,7 @@ stranger() {
   [[ "$output" == *"key can be read or written by other users (mode 0640)"* ]]
   chmod 600 key
   run -2 "$TRIREME" launch --rdzv-endpoint "$ENDPOINT" --rdzv-key key -- train
-  [[ "$output" == *"--rdzv-endpoint needs --nnodes"* ]]
+  [[ "$output" == *"--rdzv-endpoint needs the number of machines to wait for; pass --nnodes"* ]]
   run -2 "$TRIREME" launch --rdzv-endpoint "$ENDPOINT" --nnodes 2 -- train
   [[ "$output" == *"--rdzv-endpoint needs --rdzv-key FILE"* ]]
   run -1 "$TRIREME" launch --new-key key

@@ -20,8 +20,6 @@
 #include "launch/network.h"
 #include "launch/process.h"
 
-#define HEARTBEAT_EVERY 2.0 /* seconds between two heartbeats to the head */
-#define HEARTBEAT_LIMIT 6.0 /* seconds without a message after which the head counts as lost */
 /* Milliseconds between checks while processes are being killed or networks tested. */
 #define TICK 50
 /* Seconds after which a process that cannot be killed is reported. */

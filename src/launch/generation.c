@@ -13,8 +13,11 @@
 #define EXIT_GRACE 1.0
 /* Seconds for other workers to exit after one has exited with status 2 or 3. */
 #define STATUS_GRACE 10.0
-/* Seconds after the end of mpirun in which the ends of the workers may arrive. */
-#define MPIRUN_GRACE 1.0
+/* Seconds after the end of mpirun in which the ends of the workers may arrive. If mpirun ended
+ * well, so did its ranks, and reports are only late, for example behind a long output on a slow
+ * link. */
+#define MPIRUN_GRACE      1.0
+#define MPIRUN_WELL_GRACE 30.0
 
 Err generation_begin(Generation *g, uint32_t number, int world) {
   generation_free(g);
@@ -78,10 +81,10 @@ void generation_note_late_start(Generation *g, double limit, int64_t rank, const
                                 const char *blamed, double now) {
   if (blame_daemon(g, now)) return;
   generation_blame_machine(g, blamed);
-  generation_note_fault(g, now,
-                        "rank %lld on %s has not begun within %.0f s (--start-timeout); mpirun "
-                        "or its daemon hangs",
-                        (long long)rank, where, limit);
+  generation_note_fault(
+      g, now, "rank %lld on %s has not begun within %.0f s (--start-timeout); %s",
+      (long long)rank, where, limit,
+      g->world > 1 ? "mpirun or its daemon hangs" : "the agent there has not started it");
 }
 
 /* Records that mpirun has ended before its workers, which is the cause of their end. If a
@@ -163,14 +166,19 @@ bool generation_has_failed_stop(const Generation *g) {
   return g->is_stopping && (g->has_failed_stop || g->has_fault) && !is_in_order;
 }
 
+bool generation_has_lost_mpirun(const Generation *g, double now) {
+  bool is_well = g->mpirun_status == 0 && !g->mpirun_signal;
+  return g->mpirun_ended > 0 &&
+         now - g->mpirun_ended > (is_well ? MPIRUN_WELL_GRACE : MPIRUN_GRACE);
+}
+
 bool generation_is_over(const Generation *g) {
   return g->ended == g->world;
 }
 
 bool generation_must_kill(Generation *g, double now) {
   if (generation_is_over(g)) return true;
-  if (g->mpirun_ended > 0 && now - g->mpirun_ended > MPIRUN_GRACE && !g->is_stopping)
-    blame_mpirun(g, now);
+  if (generation_has_lost_mpirun(g, now) && !g->is_stopping) blame_mpirun(g, now);
   if (g->has_fault) return !g->is_fault_exit || now - g->fault_time > EXIT_GRACE;
   return g->passed_status && !g->is_stopping && now - g->fault_time > STATUS_GRACE;
 }

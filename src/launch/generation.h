@@ -71,6 +71,8 @@ void generation_note_fault(Generation *g, double now, const char *fmt, ...) PRIN
 
 /* Did the stop fail: a worker failed, or was lost, before rank 0 had ended in order? */
 bool generation_has_failed_stop(const Generation *g);
+/* Returns true if mpirun ended so long ago that reports of its ranks are no longer under way. */
+bool generation_has_lost_mpirun(const Generation *g, double now);
 /* Returns true if all workers have ended. */
 bool generation_is_over(const Generation *g);
 /* Returns true if the remaining workers must be killed now. After a worker has exited by

@@ -52,6 +52,10 @@ enum {
   /* 128 to 132 are messages of the network test: see network_proof.h */
 };
 
+/* Heartbeats between the head and an agent, in both directions. */
+#define HEARTBEAT_EVERY 2.0 /* seconds between two heartbeats */
+#define HEARTBEAT_LIMIT 6.0 /* seconds without a message after which the peer counts as lost */
+
 /* Streams of MSG_OUTPUT. */
 enum { OUTPUT_STDOUT = 1, OUTPUT_STDERR = 2, OUTPUT_TERMINAL = 3 };
 #define OUTPUT_OF_MPIRUN UINT32_MAX /* rank number of output of mpirun and its daemons */

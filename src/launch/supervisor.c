@@ -5,9 +5,11 @@
  *   machine says  counted    tested with  STOP, if       in the next     in the next
  *   hello                    the others   fewer than     GATHER          GATHER
  *                                         MAX take part
- *   machine       released   released;    member: STOP;  member: 20 s    released after it
- *   leaves                   member:      other:         from now;
- *                            GATHER       released       other: released
+ *   machine       released   released;    member: STOP   member: 20 s    released after it
+ *   leaves                   member:      unless a fault from now;
+ *                            GATHER       or status 2 is other: released
+ *                                         known; other:
+ *                                         released
  *   machine lost  removed    member:      member: fault  member: fault   need not confirm
  *                            GATHER
  *   cannot be     set aside  set aside,   -              -               -
@@ -18,11 +20,16 @@
  *                                         join: see
  *                                         below); else
  *                                         fault
- *   fault, mpirun -          -            CLEAR          CLEAR           -
- *   ends early
+ *   fault         -          -            CLEAR          CLEAR           -
+ *   mpirun ends   -          -            fault          ignored; CLEAR  -
+ *   before ranks                                         if ranks have
+ *                                                        not begun
  *   limit         --join-    of the test: --start-       120 s to        15 s: the machine is
- *                 timeout:   as "cannot   timeout: fault regroup; none   left out
- *                 error      be used"                    after a signal
+ *                 timeout:   as "cannot   timeout,       regroup, 20 s   left out
+ *                 error      be used"     --stall-       after a leave;
+ *                                         timeout: fault after a signal
+ *                                                        --start-timeout
+ *                                                        only
  *   first signal  the end    the end      STOP           the end after   the end after it
  *                                                        it
  *   second signal the end    the end      CLEAR          CLEAR           -
@@ -53,10 +60,8 @@
 /* Seconds for workers to save and stop when a machine leaves, which will be gone soon. */
 #define LEAVE_LIMIT 20.0
 #define CLEAR_LIMIT 15.0 /* seconds for an agent to kill its processes */
-/* Seconds within which ranks that mpirun has started must report their start. */
-#define MPIRUN_GRACE 1.0
-#define END_LIMIT    2.0 /* seconds for the agents to exit at the end of the launch */
-#define TICK         200 /* longest wait of the loop in milliseconds */
+#define END_LIMIT   2.0  /* seconds for the agents to exit at the end of the launch */
+#define TICK        200  /* longest wait of the loop in milliseconds */
 
 /* Kills all processes of the generation. */
 static void kill_generation(Supervisor *s, double now) {
@@ -125,6 +130,7 @@ static void gather_machines(Supervisor *s, double now) {
       supervisor_finish(s, ERR_WORK, false);
       return;
     case GATHER_BEGIN:
+      if (now < s->next_test) return;
       supervisor_cancel_copy(s);
       if (begin_generation(s, now)) supervisor_finish(s, ERR_WORK, false);
       return;
@@ -157,8 +163,8 @@ static void report_fault(Supervisor *s) {
  * ever for a daemon that hangs. */
 static bool is_start_late(const Supervisor *s, double now) {
   const Generation *g = &s->generation;
-  bool has_no_mpirun = g->mpirun_ended > 0 && now - g->mpirun_ended > MPIRUN_GRACE;
-  return g->begun < g->world && (has_no_mpirun || now - s->start_time > s->spec.start_timeout);
+  return g->begun < g->world &&
+         (generation_has_lost_mpirun(g, now) || now - s->start_time > s->spec.start_timeout);
 }
 
 static void limit_start(Supervisor *s, double now) {
@@ -225,19 +231,36 @@ static void watch_workers(Supervisor *s, double now) {
     kill_generation(s, now);
 }
 
+/* Says why workers that were stopped because machines join or leave may not have saved. */
+static void report_regroup(Supervisor *s, bool is_expired, double now) {
+  const Generation *g = &s->generation;
+  if (generation_has_failed_stop(g)) {
+    console_warn(s->console,
+                 "%s, while the ranks were stopping; continuing from the last checkpoint",
+                 g->fault);
+    if (g->reporter > 0) show_tail(s, (uint32_t)g->reporter);
+  } else if (is_expired) {
+    console_warn(s->console,
+                 "%d of %d ranks have not saved and ended within %.0f s and are killed; "
+                 "continuing from the last checkpoint",
+                 g->world - g->ended, g->world, now - s->phase_start);
+  }
+}
+
 static void watch_stop(Supervisor *s, double now) {
   Generation *g = &s->generation;
-  bool is_late = s->is_regrouping && /* otherwise the user may send a second signal */
-                 (now - s->phase_start > REGROUP_LIMIT ||
-                  (s->leave_time > 0 && now - s->leave_time > LEAVE_LIMIT));
-  is_late = is_late || is_start_late(s, now);
-  if (!generation_is_over(g) && !g->has_fault && !is_late) return;
+  bool is_expired = s->is_regrouping && /* otherwise the user may send a second signal */
+                    (now - s->phase_start > REGROUP_LIMIT ||
+                     (s->leave_time > 0 && now - s->leave_time > LEAVE_LIMIT));
+  bool is_over = generation_is_over(g);
+  if (!is_over && !g->has_fault && !is_expired && !is_start_late(s, now)) return;
   bool is_done = g->ended_well == g->world;
   s->outcome = is_done             ? OUTCOME_DONE
                : !s->is_regrouping ? OUTCOME_USER
                : g->has_fault      ? OUTCOME_FAILED
                                    : OUTCOME_MEMBERS;
-  if (g->has_fault && s->outcome == OUTCOME_FAILED) report_fault(s);
+  if (s->outcome == OUTCOME_FAILED) report_fault(s);
+  if (s->outcome == OUTCOME_MEMBERS) report_regroup(s, is_expired && !is_over, now);
   kill_generation(s, now);
 }
 
@@ -404,7 +427,10 @@ static void handle_signals(Supervisor *s, int signals, double now) {
 }
 
 bool supervisor_advance(Supervisor *s, double now, int signals) {
-  if (supervisor_serve_sources(s, now)) supervisor_finish(s, ERR_WORK, false);
+  if (supervisor_serve_sources(s, now)) {
+    supervisor_finish(s, ERR_WORK, false);
+    return true;
+  }
   supervisor_serve_machines(s, now);
   supervisor_continue_copy(s);
   handle_signals(s, signals, now);

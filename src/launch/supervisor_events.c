@@ -1,5 +1,5 @@
 /* Events that the supervisor handles: machines that arrive or are lost, and messages of the
- * agents. Depends on supervisor_phase, supervisor_network, supervisor_peer. */
+ * agents. Depends on supervisor_phase, supervisor_start, supervisor_network, supervisor_peer. */
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,9 +10,6 @@
 #include "launch/peer.h"
 #include "launch/protocol.h"
 #include "launch/supervisor_internal.h"
-
-#define HEARTBEAT_EVERY 2.0 /* seconds between two heartbeats to an agent */
-#define HEARTBEAT_LIMIT 6.0 /* seconds without a message after which a machine counts as lost */
 
 static void handle_hello(Supervisor *s, Machine *m, const json_t *body, double now) {
   if (machine_read_hello(m, body)) {
@@ -113,6 +110,14 @@ static void handle_current(Supervisor *s, Machine *m, uint8_t type, const json_t
   }
 }
 
+/* Returns true if the generation ends by itself, for another reason than the leave of a machine.
+ * Workers that have ended in order with status 3 were stopped together with their agent, as
+ * batch systems do. */
+static bool is_ending(const Generation *g) {
+  return g->has_fault || g->passed_status == ERR_USAGE ||
+         (g->mpirun_ended > 0 && !g->passed_status);
+}
+
 static void handle_leave(Supervisor *s, Machine *m, const json_t *body, double now) {
   char why[400];
   bool has_workers = m->is_member && s->phase != PHASE_CONNECT;
@@ -121,7 +126,10 @@ static void handle_leave(Supervisor *s, Machine *m, const json_t *body, double n
   snprintf(why, sizeof why, "%s leaves (%s)", m->name, protocol_text(body, "reason"));
   if (has_workers) {
     s->leave_time = now;
-    supervisor_regroup(s, why, now);
+    if (s->phase == PHASE_RUN && !is_ending(&s->generation))
+      supervisor_regroup(s, why, now);
+    else if (s->phase == PHASE_RUN)
+      console_say(s->console, "%s", why);
     return;
   }
   console_say(s->console, "%s", why);

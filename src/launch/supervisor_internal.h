@@ -5,8 +5,8 @@
  *   supervisor_members.c  members of a generation, machines that cannot be used
  *   supervisor_network.c  test of the networks between the members
  *   supervisor_peer.c     in-memory copies on a second machine
- *   supervisor_phase.c    changes of phase
- *   supervisor_start.c    messages that begin a generation */
+ *   supervisor_start.c    messages that begin a generation
+ *   supervisor_phase.c    messages to machines, changes of phase */
 #ifndef LAUNCH_SUPERVISOR_INTERNAL_H
 #define LAUNCH_SUPERVISOR_INTERNAL_H
 
@@ -78,10 +78,10 @@ struct Supervisor {
   NetworkList *proof_list;
   size_t proof_members;
   char network[NETWORK_TEXT_MAX]; /* CIDR of the network selected last; "": none */
-  /* Time since which no network has connected the members; 0: connected. */
-  char refusal[1200]; /* last machine that could not be used, and why; "": none */
-  bool is_extended;   /* a machine arrived during the network test, which was repeated */
-  double unconnected_since;
+  char refusal[1200];             /* last machine that could not be used, and why; "": none */
+  bool is_extended;         /* a machine arrived during the network test, which was repeated */
+  double unconnected_since; /* time since which no network connects the members; 0: connected */
+  double next_test;         /* time before which no network test begins; 0: at once */
 
   struct pollfd *fds;
   size_t fd_capacity;
@@ -103,7 +103,7 @@ void supervisor_finish(Supervisor *s, Err result, bool is_reported);
  * part in it. */
 void supervisor_send_all(Supervisor *s, uint8_t type);
 void supervisor_stop_workers(Supervisor *s, double now);
-/* Lets the workers save and stop because machines join or leave. */
+/* Lets the workers save and stop because machines join or leave (only in PHASE_RUN). */
 void supervisor_regroup(Supervisor *s, const char *why, double now);
 int supervisor_count_ready(const Supervisor *s);
 /* Returns NULL if no machine has the rank. */

@@ -18,6 +18,7 @@
 /* Seconds for which machines that took part before, but cannot be reached now, are tried again
  * before they are excluded: the network may be down for a while only. */
 #define RECONNECT_LIMIT 60.0
+#define RETRY_PAUSE     1.0 /* seconds between a network test that failed and the next */
 /* Largest number of other machines with which each machine is compared to find those that most
  * cannot reach. */
 #define COMPARED_MAX 64
@@ -306,9 +307,9 @@ static size_t keep_most(const Supervisor *s, Applicant *list, size_t count) {
   return keep_connected(s, best, list, count, &proven);
 }
 
-/* Returns true if machines that took part before cannot be reached. They are tried again: for
- * RECONNECT_LIMIT seconds if enough others remain, otherwise until --join-timeout. *is_over:
- * this time is over. */
+/* Called while machines that took part before cannot be reached. They are tried again every
+ * RETRY_PAUSE seconds: if enough others remain for RECONNECT_LIMIT seconds, after which *is_over
+ * is set, otherwise until --join-timeout, after which the error is `why`. */
 static Err wait_for_connection(Supervisor *s, const char *why, size_t lost, double now,
                                bool *is_over) {
   int remaining = supervisor_count_ready(s) - (int)lost;
@@ -318,6 +319,7 @@ static Err wait_for_connection(Supervisor *s, const char *why, size_t lost, doub
     console_warn(s->console, "%s; trying again", why);
   }
   double waited = now - s->unconnected_since;
+  s->next_test = now + RETRY_PAUSE;
   if (lost && remaining > 0 && remaining >= s->spec.min) {
     *is_over = waited > RECONNECT_LIMIT;
     return ERR_OK;
@@ -344,7 +346,10 @@ static Err judge_members(Supervisor *s, RefusalList *l, const char *why, double 
   if (!err && !l->count) {
     err = wait_for_connection(s, why, count - keep, now, &is_over);
     if (!err && is_over) err = refuse_unconnected(l, list, keep, count, true, why);
-    if (is_over) s->unconnected_since = 0;
+    if (is_over) {
+      s->unconnected_since = 0;
+      s->next_test = 0; /* the test without these machines begins at once */
+    }
   }
   mem_free(list);
   return err ? err : apply_refusals(s, l);

@@ -40,7 +40,6 @@ void supervisor_stop_workers(Supervisor *s, double now) {
 }
 
 void supervisor_regroup(Supervisor *s, const char *why, double now) {
-  if (s->phase != PHASE_RUN) return;
   snprintf(s->reason, sizeof s->reason, "%s", why);
   console_say(s->console, "%s: saving, then continuing on the machines there are", why);
   s->is_regrouping = true;

@@ -20,6 +20,7 @@
 typedef struct {
   Arrival waiting[AGENTS];
   int count;
+  bool is_broken; /* cannot yield machines any more */
   int losses;
   Loss last_loss;
 } FakeSource;
@@ -52,9 +53,9 @@ UNUSED static int poll_for(void *self, struct pollfd *fds, int room) {
 }
 
 UNUSED static Err advance_agents(void *self, double now) {
-  (void)self;
+  const FakeSource *f = self;
   (void)now;
-  return ERR_OK;
+  return f->is_broken ? err_set(ERR_WORK, "the source is broken") : ERR_OK;
 }
 
 UNUSED static bool take_arrival(void *self, Arrival *arrival) {

@@ -116,6 +116,24 @@ static void test_generation_mpirun_end_waits_for_the_workers_ends(void **state) 
   generation_free(&g);
 }
 
+static void test_generation_mpirun_status_0_allows_late_reports(void **state) {
+  (void)state;
+  Generation g = make_generation(1);
+  generation_note_mpirun(&g, 0, 0, 5);
+  assert_false(generation_must_kill(&g, 34));
+  assert_true(generation_must_kill(&g, 36));
+  generation_free(&g);
+}
+
+static void test_generation_mpirun_error_allows_one_second(void **state) {
+  (void)state;
+  Generation g = make_generation(1);
+  generation_note_mpirun(&g, 1, 0, 5);
+  assert_false(generation_must_kill(&g, 5.5));
+  assert_true(generation_must_kill(&g, 6.5));
+  generation_free(&g);
+}
+
 static void test_generation_mpirun_killed_is_the_reason(void **state) {
   (void)state;
   Generation g = make_generation(2);
@@ -171,6 +189,8 @@ int main(void) {
       cmocka_unit_test(test_generation_status_2_of_one_passes),
       cmocka_unit_test(test_generation_status_3_waits_for_the_others),
       cmocka_unit_test(test_generation_mpirun_end_waits_for_the_workers_ends),
+      cmocka_unit_test(test_generation_mpirun_status_0_allows_late_reports),
+      cmocka_unit_test(test_generation_mpirun_error_allows_one_second),
       cmocka_unit_test(test_generation_mpirun_killed_is_the_reason),
       cmocka_unit_test(test_generation_end_after_stop_is_no_fault),
       cmocka_unit_test(test_generation_ranks_out_of_range_are_ignored),

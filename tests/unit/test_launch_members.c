@@ -64,6 +64,44 @@ static void test_leave_late_in_a_stop_gets_its_own_time_to_save(void **state) {
   close_fixture(f);
 }
 
+static void test_leave_after_status_2_does_not_restart_the_ranks(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_two();
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 2, 0);
+  expect_nothing(f, 0);
+  leave(f, 1);
+  expect_nothing(f, 1);
+  send_for(f, 1, MSG_WORKER_ENDED, 1, 1, 2, 0);
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_USAGE);
+  close_fixture(f);
+}
+
+static void test_leave_after_a_fault_does_not_wait_for_a_save(void **state) {
+  (void)state;
+  Fixture *f = open_two();
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 1, 0);
+  expect_nothing(f, 0);
+  leave(f, 1);
+  expect_nothing(f, 1); /* other ranks get a second to report their errors */
+  close_fixture(f);
+}
+
+/* Batch systems send SIGTERM to the agent and its workers, whose end may be reported first. */
+static void test_leave_after_status_3_continues_on_the_others(void **state) {
+  (void)state;
+  Fixture *f = open_two();
+  send_for(f, 1, MSG_WORKER_ENDED, 1, 1, 3, 0);
+  expect_nothing(f, 1);
+  leave(f, 1);
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 3, 0);
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
+  begin(f, 2, 1);
+  close_fixture(f);
+}
+
 /* Waits until launch.log contains the line, which a thread writes. */
 static void assert_logged(const char *words) {
   char text[1 << 16];
@@ -102,6 +140,40 @@ static void begin_number(Fixture *f, int i, int number, int world) {
   assert_int_equal(protocol_int(body, "generation", 0), number);
   assert_int_equal(protocol_int(body, "world_size", 0), world);
   json_decref(body);
+}
+
+static void test_join_whose_save_takes_too_long_is_reported(void **state) {
+  (void)state;
+  Fixture *f = open_two_of(three, (Hello){0});
+  connect_agent(f, 2, TRIREME_VERSION);
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  send_for(f, 1, MSG_WORKER_ENDED, 1, 1, 3, 0);
+  expect_nothing(f, 0);
+  f->now += 121;
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
+  for (int i = 0; i < 3; i++) begin_number(f, i, 2, 3);
+  assert_logged("1 of 2 ranks have not saved and ended within 121 s");
+  close_fixture(f);
+}
+
+static void test_join_whose_save_fails_is_reported(void **state) {
+  (void)state;
+  Fixture *f = open_two_of(three, (Hello){0});
+  OutputHeader header = {.generation = 1, .rank = 1, .stream = OUTPUT_STDERR};
+  OK(output_send(f->agent[1], &header, "no space left\n", 14));
+  connect_agent(f, 2, TRIREME_VERSION);
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  for (int i = 1; i >= 0; i--) {
+    send_for(f, i, MSG_WORKER_ENDED, 1, i, 1, 0);
+    expect_nothing(f, 2);
+  }
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
+  for (int i = 0; i < 3; i++) begin_number(f, i, 2, 3);
+  assert_logged(
+      "rank 1 on host1: exit status 1, while the ranks were stopping; continuing from the last "
+      "checkpoint");
+  assert_logged("| no space left");
+  close_fixture(f);
 }
 
 static void test_newcomer_with_the_addresses_of_a_member_is_set_aside(void **state) {
@@ -349,12 +421,80 @@ static void test_members_that_are_separated_are_tried_again_for_a_minute(void **
   f->is_mute[1] = true;
   for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
   expect_nothing(f, 0);
-  f->now += 1000; /* the first network test has failed, and another has begun */
+  f->now += 1000; /* the first network test has failed */
+  expect_nothing(f, 0);
+  f->now += 2; /* another has begun */
   expect_nothing(f, 0);
   f->now += 1000;
   begin(f, 2, 1);
   assert_logged("trying again");
   assert_logged("host1 is set aside: no network connects all machines");
+  close_fixture(f);
+}
+
+/* Starts a generation on two machines that fails, after which the network test with the second
+ * fails too. */
+static Fixture *open_separated(void) {
+  LaunchSpec spec = two;
+  spec.join_timeout = 100000;
+  Fixture *f = open_fixture(spec);
+  connect_agent(f, 0, TRIREME_VERSION);
+  connect_agent(f, 1, TRIREME_VERSION);
+  begin_two(f, 1);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, -1, 9);
+  expect_nothing(f, 2);
+  f->is_mute[1] = true;
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
+  expect_nothing(f, 0);
+  assert_non_null(f->peer[0]); /* the test has begun */
+  f->now += 1000;
+  expect_nothing(f, 0);
+  return f;
+}
+
+static void test_network_test_that_failed_is_repeated_after_a_pause(void **state) {
+  (void)state;
+  Fixture *f = open_separated();
+  assert_null(f->peer[0]);
+  f->now += 0.9;
+  expect_nothing(f, 0);
+  assert_null(f->peer[0]);
+  f->now += 0.2;
+  expect_nothing(f, 0);
+  assert_non_null(f->peer[0]);
+  close_fixture(f);
+}
+
+static void test_separation_before_a_generation_does_not_count_after_it(void **state) {
+  (void)state;
+  Fixture *f = open_separated();
+  lose_agent(f, 1);
+  expect_nothing(f, 0);
+  f->now += 2;
+  begin(f, 2, 1);
+  f->now += 100;
+  connect_agent(f, 1, TRIREME_VERSION);
+  expect_only(f, 0, MSG_STOP);
+  send_for(f, 0, MSG_WORKER_ENDED, 2, 0, 3, 0);
+  confirm_kill_on(f, 0, 2);
+  expect_nothing(f, 0);
+  f->now += 1000; /* the first test with host1 has failed; it is tried again for a minute */
+  expect_nothing(f, 0);
+  close_fixture(f);
+}
+
+static void test_broken_source_ends_the_launch_while_a_machine_is_lost(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture(two);
+  connect_agent(f, 0, TRIREME_VERSION);
+  connect_agent(f, 1, TRIREME_VERSION);
+  advance_supervisor(f); /* the network test has begun */
+  f->from.is_broken = true;
+  lose_agent(f, 1);
+  assert_true(advance_all(f));
+  assert_int_equal(supervisor_result(f->supervisor, &is_reported), ERR_WORK);
+  assert_says("the source is broken");
   close_fixture(f);
 }
 
@@ -513,6 +653,14 @@ int main(void) {
       cmocka_unit_test(test_leave_while_the_network_is_tested_is_released_at_once),
       cmocka_unit_test(test_leave_of_a_spare_machine_is_released_at_once),
       cmocka_unit_test(test_leave_late_in_a_stop_gets_its_own_time_to_save),
+      cmocka_unit_test(test_network_test_that_failed_is_repeated_after_a_pause),
+      cmocka_unit_test(test_separation_before_a_generation_does_not_count_after_it),
+      cmocka_unit_test(test_broken_source_ends_the_launch_while_a_machine_is_lost),
+      cmocka_unit_test(test_leave_after_status_2_does_not_restart_the_ranks),
+      cmocka_unit_test(test_leave_after_a_fault_does_not_wait_for_a_save),
+      cmocka_unit_test(test_leave_after_status_3_continues_on_the_others),
+      cmocka_unit_test(test_join_whose_save_takes_too_long_is_reported),
+      cmocka_unit_test(test_join_whose_save_fails_is_reported),
       cmocka_unit_test(test_newcomer_with_the_addresses_of_a_member_is_set_aside),
       cmocka_unit_test(test_newcomer_without_a_common_network_is_set_aside),
       cmocka_unit_test(test_newcomer_that_cannot_be_reached_is_set_aside),

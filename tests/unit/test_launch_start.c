@@ -186,6 +186,19 @@ static void test_start_that_hangs_fails_after_the_limit(void **state) {
   close_fixture(f);
 }
 
+static void test_start_of_one_rank_that_hangs_does_not_name_mpirun(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .max_restarts = 3});
+  connect_agent(f, 0, TRIREME_VERSION);
+  expect_only(f, 0, MSG_BEGIN);
+  f->now += 121;
+  confirm_kill(f, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  assert_says("(--start-timeout); the agent there has not started it");
+  close_fixture(f);
+}
+
 static void test_start_that_hangs_on_one_machine_blames_it(void **state) {
   (void)state;
   Fixture *f = open_start(two);
@@ -284,6 +297,7 @@ int main(void) {
       cmocka_unit_test(test_start_machine_lost_every_time_ends_the_launch),
       cmocka_unit_test(test_start_error_after_an_early_loss_is_not_repeated),
       cmocka_unit_test(test_start_that_hangs_fails_after_the_limit),
+      cmocka_unit_test(test_start_of_one_rank_that_hangs_does_not_name_mpirun),
       cmocka_unit_test(test_start_that_hangs_on_one_machine_blames_it),
       cmocka_unit_test(test_start_that_hangs_is_killed_after_the_limit_when_stopping),
       cmocka_unit_test(test_start_whose_mpirun_ends_while_stopping_is_over),

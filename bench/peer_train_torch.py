@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""The peer of `trireme train`: PyTorch trains the same model on the same data set.
+"""The baseline for `trireme train`: PyTorch trains the same model on the same data set.
 
-It reads a data set directory and a config file of ours, trains a pre-norm, tied Transformer
-with the same starting values (in kind), dropout, loss, Adam, schedule, clipping and tokens a
-step, and writes model directories that `trireme translate` runs on: one search for both, so
-that a comparison is of the training alone. Batches are what people use in PyTorch: sentences
-of like length, padded; as many that they hold batch-tokens real target tokens on average.
+Reads a data set of Trireme (shards of format 1) and a config file of `trireme train`. Trains a
+pre-norm Transformer with tied embeddings and the same distribution of initial weights, dropout,
+loss, Adam, schedule, clipping and tokens per step. Writes model directories that `trireme
+translate` loads, so that both models are scored with the same beam search. Batches are the
+usual ones in PyTorch: padded sentences of similar length, on average batch-tokens target tokens
+without padding.
 
   peer_train_torch.py --data DIR --out DIR --config recipes/europarl-en-de/train.conf
   peer_train_torch.py --data DIR --out DIR --config FILE preset=tiny steps=200 precision=fp32
   peer_train_torch.py --data DIR --check RUN/checkpoints/best   # is it the same model?
 
---check computes the validation loss of a model of ours and compares it with the one in the
-run's metrics.jsonl. Relies on torch and numpy; file formats are in docs/formats.md.
+--check computes the validation loss of a model that Trireme trained and compares it with the
+one in the run's metrics.jsonl. Requires torch and numpy; docs/formats.md has the file formats.
 """
 import argparse, collections, contextlib, glob, itertools, json, math, os, shutil, sys, time
 import numpy as np
@@ -84,7 +85,7 @@ def rate(o, d, step):
 
 # ---- data ----
 class Pairs:
-    """Shards of ids, whole in the device's memory; pairs are copied out of them there."""
+    """The ids of all shards, in device memory; batches are gathered from them on the device."""
 
     def __init__(s, paths, config, device):
         ids, first, length, base = [], [], [], 0
@@ -111,7 +112,7 @@ class Pairs:
         return id.where(at < n, torch.where(at == n, s.eos, 0)), at <= n
 
     def batch(s, which, width):
-        """Source, its mask, target in, target out (-100 behind the end); (sentences, width) each."""
+        """Returns source, source mask, decoder input, labels (-100: padding); (sentences, width) each."""
         which = torch.from_numpy(np.ascontiguousarray(which)).to(s.ids.device)
         source, real = s.side(which, 0, width)
         target, there = s.side(which, 1, width)
@@ -119,8 +120,9 @@ class Pairs:
         return source, real, torch.cat([begin, target[:, :-1]], 1), target.where(there, -100)
 
 def stream(pairs, tokens, seed):
-    """For ever (numbers of pairs, width): in each epoch every pair once, but for those that do
-    not fill a batch of their width; they begin the next epoch. One shape for each width."""
+    """Yields batches (pair numbers, width) without end. An epoch has every pair once, except those
+    left over after the last full batch of their width, which the next epoch has first. All batches
+    of a width have the same shape."""
     rng = np.random.default_rng(seed)
     bucket = np.searchsorted(WIDTHS, pairs.length.max(1) + 1)
     members = {b: np.flatnonzero(bucket == b) for b in np.unique(bucket)}
@@ -194,7 +196,7 @@ class Transformer(nn.Module):
         return s.drop(m["down"](s.drop(F.relu(m["up"](m["norm"](x))), "activation")), "residual")
 
     def forward(s, source, real, target_in, target_out, smoothing):
-        """Sum over the target's tokens of the loss."""
+        """Returns the loss, summed over the target tokens."""
         x, mask = s.embed(source), real[:, None, None, :]
         for i in range(s.c["encoder_layers"]):
             layer = s.encoder[str(i)]
@@ -240,7 +242,7 @@ def say(**what):
 
 @torch.no_grad()
 def valid_nll(model, pairs, tokens, cast):
-    """The loss of a target token, without smoothing and dropout."""
+    """Returns the mean loss per target token, without label smoothing and dropout."""
     model.eval()
     longest = pairs.length.max(1) + 1
     order, total, at = np.argsort(longest, kind="stable"), 0.0, 0

@@ -38,7 +38,7 @@ Err lines_open(LineFile *f, const char *path) {
 
 /* Writes the line, normally with one write(), so that a process that dies leaves only whole
  * lines. On a full disk, or at the file size limit, write() may accept part of the line. The next
- * write() then fails with the reason, and the partial line is truncated. */
+ * write() then fails with the reason, and the partial line is removed. */
 static Err write_line(LineFile *f, const char *line, size_t len) {
   struct stat before;
   bool is_regular = fstat(f->fd, &before) == 0 && S_ISREG(before.st_mode);

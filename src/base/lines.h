@@ -1,5 +1,5 @@
 /* A text file to which whole lines are appended, such as a log. A line that cannot be written
- * completely is truncated and counted in `lost`; later lines are still written. Threads: any
+ * completely is removed and counted in `lost`; later lines are still written. Threads: any
  * thread may add lines. Depends on err, mem. */
 #ifndef BASE_LINES_H
 #define BASE_LINES_H

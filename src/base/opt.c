@@ -118,10 +118,9 @@ static Err store_value(OptSet *set, const OptSpec *s, char **word, int words, So
   return ERR_OK;
 }
 
-/* Stores the value that a flag alias stands for; --fp16 means --precision fp16. "fp16 = no" in a
- * config file stores nothing. An error if a negated alias would have to select another value,
- * which it does not name: --no-fp16 on the command line, or "no" for the option's default
- * value. */
+/* Stores the value that a flag alias stands for; --fp16 means --precision fp16. A negated alias
+ * does not say which other value to use: on the command line (--no-fp16), and for an alias of the
+ * default value, it is an error. Otherwise "fp16 = no" in a config file stores nothing. */
 static Err store_flag_alias(OptSet *set, const OptMatch *m, const char *word, Source source) {
   double is_on = 0;
   char value[64];
@@ -299,9 +298,9 @@ static int split_words(char *text, char **word, int room) {
 }
 
 /* Checks a name in a config file that is neither an option of this command nor a former name of
- * one. One file may serve several commands, so the option of another command is ignored, with a
- * warning if another program's option of that name is an alias here. Any other unknown name is an
- * error. */
+ * one. One file may serve several commands, so options and aliases of other commands are ignored;
+ * a warning is printed if this command has an alias of the same name. Any other unknown name is
+ * an error. */
 static Err check_unused_name(OptSet *set, const OptMatch *m, const char *name, size_t len) {
   char typed[64];
   snprintf(typed, sizeof typed, "%.*s", (int)(len < 60 ? len : 60), name);

@@ -185,8 +185,7 @@ Err place_read_all(const char *path, size_t limit, Str *into) {
   if (!kind) return refuse_scheme(path);
   Err err = mem_dup(&f.path, path, strlen(path));
   if (err) {
-    /* Marks an out-of-memory error as str_add does. Callers then do not report the file as
-     * damaged. */
+    /* Callers test `failed` to distinguish exhausted memory from a damaged file. */
     into->failed = true;
     return err;
   }

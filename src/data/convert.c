@@ -65,7 +65,8 @@ static Err copy_pairs(Convert *c, Shard *shard, ManifestEntry *e) {
 }
 
 /* Writes shard i of the split in format 2 and appends its line to the manifest. Format 1 stores
- * the numbers of lines and dropped pairs only per split, so the line counts just the pairs. */
+ * the numbers of lines and dropped pairs only per split, so the manifest line has as many lines
+ * as pairs and no dropped pairs. */
 static Err convert_shard(Convert *c, Split split, size_t i) {
   const MetaFile *file = &c->from.meta.split[split].shard[i];
   ManifestEntry e = {.split = split, .lines = file->pairs};

@@ -41,8 +41,8 @@ typedef struct {
   uint64_t within;
 } PairPlace;
 PairPlace dataset_locate(const DataSet *d, Split split, uint64_t i);
-/* A section of code that reads pairs; a thread may have several. A shard that it obtained stays
- * mapped until its next call of dataset_shard, dataset_find or dataset_leave. */
+/* A reader of pairs, active from dataset_enter to dataset_leave; a thread may have several. A
+ * shard that it obtained stays mapped until its next call of dataset_shard, dataset_find or dataset_leave. */
 typedef struct {
   const DataSet *data;
   PoolReader pool;

@@ -143,8 +143,8 @@ void order_close(Order *o) {
   *o = (Order){0};
 }
 
-/* Constants that make the keys of the permutations different, so that no two permutations are
- * equal. */
+/* Constants mixed into the keys, so that each kind of permutation has its own keys: of batches, of
+ * the strata of a size class, of the pairs of a stratum, of windows. */
 enum { KEY_BATCH = 1, KEY_CLASS = 2, KEY_STRATUM = 3, KEY_WINDOW = 4 };
 
 /* Computes the positions in the sorted list of pairs that form batch i of the window. `key` is

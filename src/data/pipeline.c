@@ -28,8 +28,8 @@ typedef struct {
 typedef struct {
   const PipelineSpec *spec;
   bool has_record;
-  /* Records of the inputs; only its sources are used. Owned by the reader until all threads are
-   * joined. */
+  /* List of the input files; only `source` and `sources` are used. Owned by the reader thread
+   * until all threads are joined. */
   MetaSplit inputs;
   Block *ring;
   size_t size;

@@ -42,7 +42,8 @@ static Err sample_block(void *context, const PipelineBlock *b) {
 /* Replaces SentencePiece's long message for an impossible vocabulary size. */
 static Err explain_training(const Prepare *p, size_t pairs) {
   const char *least = strstr(err_message(), "smaller than required_chars");
-  /* Both messages contain "<= ", so the more specific one is searched first. */
+  /* The messages for a vocabulary that is too small and for one that is too large both contain
+   * "<= ", so the first is searched by its own words. */
   const char *most = least ? NULL : strstr(err_message(), "<= ");
   if (most) {
     return err_set(ERR_WORK,

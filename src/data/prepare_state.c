@@ -164,7 +164,7 @@ Err prepare_enter_conversion(PrepareState *s, const char *out) {
   TRY(prepare_check_conversion(out));
   TRY(file_mkdirs(s->dir));
   TRY(lock_dir(s));
-  /* Checks again after the lock is held: another run may have left files here before. */
+  /* Checks again: another run may have written files here before this one got the lock. */
   Err err = prepare_check_conversion(out);
   if (!err) err = file_write(mark, "", 0);
   if (!err) err = remove_entries(s->dir, is_content);
@@ -277,9 +277,8 @@ static Err parse_state(const PrepareState *s, const char *text, const char *path
   return meta_parse(meta, text + used, strlen(text + used), path);
 }
 
-/* Removes all files of an earlier run except the tokenizer, which is reused if it was made with
- * the same options and inputs. Otherwise a shard of the earlier run would remain without a
- * manifest line. */
+/* Removes the files of an earlier run, because its shards have no manifest lines. Keeps the
+ * tokenizer if it was made with the same options and inputs. */
 static Err begin_anew(const PrepareState *s) {
   char path[FILE_PATH_MAX], tokenizer[FILE_PATH_MAX];
   Str before = {0};

@@ -17,12 +17,13 @@ NODISCARD Err prepare_enter(PrepareState *s, const PrepareSpec *spec);
 /* Sets only the path of OUT.partial. Called by ranks other than 0, which do not lock the
  * directory. */
 NODISCARD Err prepare_follow(PrepareState *s, const char *out);
-/* The same for a conversion, which cannot be resumed: the files of a killed conversion are
- * removed; a directory with other files is refused. */
+/* Fails if OUT exists, or if OUT.partial has files other than those of a killed conversion. */
 NODISCARD Err prepare_check_conversion(const char *out);
 /* Returns true if OUT is a conversion that was killed between its rename and its last step, which
  * prepare_tidy completes. */
 bool prepare_is_converted(const char *out);
+/* Like prepare_enter, for a conversion, which cannot be resumed: removes the files of a killed
+ * conversion. */
 NODISCARD Err prepare_enter_conversion(PrepareState *s, const char *out);
 void prepare_leave(PrepareState *s);
 /* Returns the path of a file in OUT.partial. */

@@ -1,7 +1,7 @@
 /* Opens shards on demand. Finding an open shard is one atomic load without a lock, because it
  * happens for every sentence. Closing a shard therefore takes two steps: it is removed from its
  * slot, so that no new reader finds it (it is retired), and it is unmapped when every reader that
- * was active at that time has called pool_get for another shard or has left. Depends on base,
+ * was active at that time has called pool_get for a shard that was not open, or has left. Depends on base,
  * shard. */
 #include "data/shard_pool.h"
 

@@ -42,7 +42,7 @@ NODISCARD Err pool_init(ShardPool *pool, size_t shards, size_t limit, ShardPoolO
                         void *context);
 void pool_free(ShardPool *pool);
 
-/* A section of code that reads shards. */
+/* A reader of shards, active from pool_enter to pool_leave. */
 struct PoolReader {
   ShardPool *pool;
   uint64_t since; /* logical time at which the reader last held no shard */

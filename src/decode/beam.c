@@ -297,7 +297,7 @@ static void advance_beam(Beam *b, Sentence *s, int n, size_t len) {
     next[k].sum = chosen[k]->score;
   }
   for (int k = 0; k < alive; k++) next[k].word[len] = chosen[k]->word;
-  /* Unused token arrays are at the end of the list. */
+  /* Appends the unused hypotheses, so that their token arrays are not lost. */
   for (int i = 0, at = alive; i < beam; i++) {
     if (!used[i]) next[at++] = s->hyp[i];
   }

@@ -102,8 +102,8 @@ static void add_bytes(Str *out, int field, const char *bytes, size_t len) {
   str_addn(out, bytes, len);
 }
 
-/* Adds a text. Readers refuse a message whose strings are not UTF-8: a byte that is not becomes
- * U+FFFD. */
+/* Adds a text. Each byte that is not UTF-8 becomes U+FFFD, because readers refuse a message whose
+ * strings are not UTF-8. */
 static void add_text(Str *out, int field, const char *text, size_t len) {
   size_t valid = utf8_valid(text, len);
   if (valid == len) {

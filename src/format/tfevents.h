@@ -35,7 +35,7 @@ void tfevents_add_start(Str *out, double time, uint64_t step);
 /* A record with values of one step: tfevents_begin, any number of values, tfevents_end. */
 typedef struct {
   Str *out;
-  size_t record, summary; /* positions in `out` at which these begin */
+  size_t record, summary; /* positions in `out` at which the two begin */
 } TfSummary;
 TfSummary tfevents_begin(Str *out, double time, uint64_t step);
 void tfevents_end(const TfSummary *s);
@@ -46,7 +46,8 @@ void tfevents_add_scalar(const TfSummary *s, const char *tag, float value);
 void tfevents_add_table(const TfSummary *s, const char *tag, const char *cells, size_t rows,
                         size_t columns);
 
-/* bucket[i] values are at most limit[i] and above limit[i-1]; the first bucket begins at `min`. */
+/* bucket[i]: number of values that are above limit[i-1] (for i = 0: at least `min`) and at most
+ * limit[i]. */
 typedef struct {
   double min, max, count, sum, square_sum;
   size_t buckets;
@@ -55,7 +56,7 @@ typedef struct {
 void tfevents_add_histogram(const TfSummary *s, const char *tag, const TfHistogram *h);
 
 /* The hyperparameters of a run, for the HParams dashboard. `options`: lines "name = value"; a
- * value that is a number is stored as one. `time`: start of the run. */
+ * value that is a number is stored as a number, others as text. `time`: start of the run. */
 #define TFEVENTS_HPARAMS_TAG "_hparams_/session_start_info"
 void tfevents_add_hparams(const TfSummary *s, const char *options, double time);
 
@@ -67,12 +68,12 @@ typedef struct {
   bool is_start;          /* a session start */
   const uint8_t *summary; /* values, for tfevents_next_value; NULL: none */
   size_t summary_len;
-  uint64_t offset; /* of the record in the file */
+  uint64_t offset; /* offset of the record in the file */
 } TfEvent;
 
 typedef enum { TF_SCALAR, TF_HISTOGRAM, TF_TENSOR, TF_OTHER } TfKind;
 
-/* Pointers are into the event, which is valid until the visitor returns. */
+/* A value of an event. Its pointers are valid until the visitor returns. */
 typedef struct {
   const char *tag; /* `tag_len` bytes, not NUL-terminated */
   size_t tag_len;

@@ -123,8 +123,8 @@ Err metric_confidence(const Metric *m, size_t resamples, uint64_t seed,
   return ERR_OK;
 }
 
-/* Returns the p-value: counts the samples whose difference exceeds the mean difference by more
- * than the observed difference. Overwrites `a`. */
+/* Returns the p-value: counts the samples in which the absolute difference of the two scores
+ * exceeds its mean over all samples by more than `observed`. Overwrites `a`. */
 static double p_value(Sample *a, const Sample *b, double observed) {
   bool single = a->single && b->single;
   size_t n = a->n, beyond = 0;

@@ -160,7 +160,7 @@ static int32_t edits_after(TerSpace *s, const Shift *shift, int32_t limit) {
   for (size_t i = first + 1; i <= last; i++) {
     int32_t *row = s->trial + (i & 1) * s->stride + 1 - s->low[i];
     next_row(s, i, s->moved[i - 1 - first], above, row);
-    /* Clears the cells after a shorter row, which an earlier candidate may have set. */
+    /* An earlier candidate may have written the cells after this row's band. */
     for (int32_t j = s->high[i]; j < s->low[i] + (int32_t)s->stride - 1; j++) row[j] = FAR;
     above = row;
   }

@@ -1,5 +1,5 @@
-// A C face for SentencePiece. Nothing here decides anything; it converts types
-// and turns statuses and exceptions into Err. Depends on libsentencepiece.
+// C interface to SentencePiece: converts types, and statuses and exceptions to Err.
+// Depends on libsentencepiece.
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
@@ -110,7 +110,8 @@ Err sp_train(const TokenizerTraining *spec, bool (*next)(void *, const char **, 
       {"eos_id", "1"},
       {"bos_id", "2"},
       {"unk_id", "3"},
-      {"num_threads", "16"},  // fixed: unigram's sums depend on it, and so would the bytes
+      // Fixed: the sums of unigram training, and so the bytes of the model, depend on it.
+      {"num_threads", "16"},
       {"max_sentence_length", "65536"},
       {"minloglevel", "2"},
   };

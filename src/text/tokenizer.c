@@ -69,8 +69,8 @@ void tokenizer_close(Tokenizer *t) {
   *t = (Tokenizer){0};
 }
 
-/* Appends the ids of a word. SentencePiece encodes a run of unknown characters as one unk, also
- * if the run extends from the end of one word into the next. */
+/* Appends the ids of a word, without its first unk if the last id so far is unk: SentencePiece
+ * encodes a run of unknown characters as one unk, also across a space. */
 static Err add_word(const Tokenizer *t, size_t begin, const int32_t *id, size_t n,
                     IdList *ids) {
   bool continues = n && id[0] == t->unk && ids->len > begin && ids->id[ids->len - 1] == t->unk;

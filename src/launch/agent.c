@@ -72,7 +72,7 @@ static Err begin_generation(Agent *a, json_t *body) {
   a->generation = (uint32_t)protocol_int(body, "generation", 0);
   a->is_stuck = false;
   a->is_stopping = false;
-  peer_cancel(&a->peer); /* the head has cancelled the transfers of the previous generation */
+  peer_cancel(&a->peer); /* the head has cancelled earlier transfers of checkpoints */
   if (!json_is_true(json_object_get(body, "alone")))
     return ERR_OK; /* mpirun will start the workers */
   pid_t pid;
@@ -310,6 +310,6 @@ Err agent_run(Channel *head, const char *name) {
   bool is_parent;
   Err err = process_separate(&is_parent);
   if (!err && !is_parent) return serve_launch(head, name);
-  channel_close(head); /* the parent: the child uses the channel */
+  channel_close(head); /* only the child uses the channel */
   return err;
 }

@@ -15,7 +15,7 @@
 #include "launch/signals.h"
 
 #define AGENT_PROCESSES_MAX \
-  4096 /* workers and daemons on one machine for which stubs are accepted */
+  4096 /* largest number of workers and daemons on a machine; limits the stubs */
 
 typedef enum { OF_WORKER, OF_DAEMON } ProcessKind;
 
@@ -58,7 +58,7 @@ typedef struct {
   AgentStub *stub;
   size_t stubs, stub_capacity;
   int64_t last_rsh;
-  PeerAgent peer;       /* state of in-memory copies */
+  PeerAgent peer;       /* transfers of in-memory checkpoint copies */
   NetworkPeer *network; /* a running network test; NULL: none */
 
   bool is_stopping;  /* MSG_STOP has arrived: workers that start later are stopped too */

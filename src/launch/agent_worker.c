@@ -95,7 +95,7 @@ static Err copy_environment(List *l, const char *env, size_t len) {
   return ERR_OK;
 }
 
-/* Sets a variable to its value in this process; mpirun has changed it in its environment. */
+/* Sets a variable of the worker to its value in this agent, because mpirun has changed it. */
 static Err restore_variable(List *l, const char *name) {
   const char *value = getenv(name);
   remove_variable(l, name);
@@ -433,7 +433,7 @@ Err agent_note_end(Agent *a, pid_t pid, int wait_status) {
   int signal_number = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
   int status = signal_number ? -1 : WEXITSTATUS(wait_status);
   Err err = forward_process(a, &p, CHANNEL_QUEUE_MAX);
-  close_output(&p); /* orphans may still hold the other ends of the pipes */
+  close_output(&p); /* before the end of the streams: orphans may hold the pipes open */
   a->process[i] = a->process[--a->processes];
   if (!err && !p.has_failed) err = report_end(a, &p, status, signal_number);
   return err;
@@ -444,8 +444,8 @@ void agent_signal_workers(Agent *a, int signal_number) {
     if (a->process[i].kind == OF_WORKER) kill(a->process[i].pid, signal_number);
 }
 
-/* Workers that were asked to stop do not need mpirun any more: SIGHUP, sent to all processes, ends
- * mpirun while they save. */
+/* Kills workers whose stub disconnected ABANDONED_TIME ago, but not workers that were asked to
+ * stop: a SIGHUP to all processes also ends mpirun and its stubs while the workers save. */
 void agent_kill_abandoned(Agent *a, double now) {
   if (a->is_stopping) return;
   for (size_t i = 0; i < a->processes; i++) {

@@ -1,11 +1,13 @@
 #!/bin/sh
-# What `trireme cluster` runs on a host: sent to `sh -s` behind lines that set the variables named
-# at each function and VERB, the function to run. For any POSIX shell, root or a user with sudo.
+# The script that `trireme cluster` runs on a host with `sh -s`. The lines sent before it set VERB,
+# the function to run, and the variables that the comment of this function lists. Works in any
+# POSIX shell, for root or a user with sudo.
 #
 # Standard output is read by cluster_host.c:
-#   cell TEXT  the cell of this step in the table
-#   note TEXT  a message for the user
-#   send P     file P of the program is missing or differs
+#   cell TEXT    the cell of this step in the table
+#   note TEXT    a message for the user
+#   send P       file P of the program is missing or differs
+#   directory P  absolute path of the program directory
 # Standard error and an exit status other than 0: why the step failed.
 #
 # DIR/cluster.record lists what `up` did on this host, so that `down` undoes that and nothing else:
@@ -31,8 +33,7 @@ fail() {
   exit 1
 }
 
-# Prints the prefix with which commands run as root: "", "sudo -n", or "none" if that is not
-# possible.
+# root: the prefix that runs a command as root, "" or "sudo -n"; "none" if that is not possible.
 root=
 if [ "$(id -u)" -ne 0 ]; then
   if sudo -n true < /dev/null > /dev/null 2>&1; then root='sudo -n'; else root=none; fi

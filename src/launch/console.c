@@ -26,7 +26,7 @@ typedef struct {
 } Stream;
 
 typedef struct {
-  Stream stream[2]; /* standard output; standard error or the terminal */
+  Stream stream[2]; /* [0]: standard output; [1]: standard error or the terminal */
   Str tail;         /* last bytes of standard error, at most TAIL_BYTES */
 } RankOutput;
 

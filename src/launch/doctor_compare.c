@@ -13,8 +13,8 @@
 #define CLOCK_ROUNDS    8
 #define CLOCK_TOLERANCE 1.0  /* largest difference of clocks in seconds */
 #define CLOCK_SECONDS   30.0 /* time limit for an answer */
-/* Warn if a host has this many times the cores of another, because it would wait for the
- * other. */
+/* Warn if a host has this many times the cores of another, because the faster host waits for
+ * the slower one in every step. */
 #define UNEVEN_CORES 2
 
 /* Estimates the clock offset of a host as NTP does: the host read its clock between question

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "launch/probe.h"
 
-#define FACTS_SECONDS     180.0 /* time limit in seconds; opening GPUs may take long */
+#define FACTS_SECONDS     180.0 /* time limit for the facts of all hosts; opening GPUs takes long */
 #define ALLREDUCE_SECONDS 300.0
 
 /* Adds a finding for a host that cannot be reached. s->problem has the form "host x refuses the

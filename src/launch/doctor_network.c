@@ -191,8 +191,8 @@ static void judge_network(DoctorHosts *d, const Failures *failures, const char *
     if (d->host[i].address[0] && d->sessions.list[i].is_ready) judge_target(d, failures, i);
 }
 
-/* Tries the candidates until one connects all hosts. `best` receives the failures of the
- * candidate with the fewest failures, whose number is returned. */
+/* Tries the candidates until one connects all hosts. *chosen is the index of the candidate with the
+ * fewest failed connections, and `best` lists these connections. */
 static Err try_candidates(DoctorHosts *d, const NetworkChoice *choice, const size_t *index,
                           size_t n, Failures *best, size_t *chosen) {
   Err err = ERR_OK;

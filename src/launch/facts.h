@@ -13,7 +13,7 @@
 
 #define FACTS_GPUS      32
 #define FACTS_ADDRESSES 64
-#define FACTS_UNLIMITED UINT64_MAX /* value of a resource limit; -1 in JSON */
+#define FACTS_UNLIMITED UINT64_MAX /* a resource limit that is not set; -1 in JSON */
 
 typedef struct {
   char name[96];

@@ -96,8 +96,9 @@ static void blame_mpirun(Generation *g, double now) {
   generation_note_fault(g, now, "mpirun ended before its ranks: %s", how);
 }
 
-/* Not a fault: the other workers may still save and end. A command that knows no stop in order
- * ends by the signal itself. */
+/* Records that a worker failed after it was asked to stop. This is not a fault, because the other
+ * workers may still save and exit. SIGTERM is not a failure: it ends commands that do not handle
+ * it. */
 static void note_failed_stop(Generation *g, int64_t rank, int status, int signal_number,
                              const char *where) {
   char how[64];

@@ -69,7 +69,8 @@ void generation_blame_machine(Generation *g, const char *blamed);
 /* Records a fault of any other kind. Only the first fault of a generation is kept. */
 void generation_note_fault(Generation *g, double now, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
-/* Did the stop fail: a worker failed, or was lost, before rank 0 had ended in order? */
+/* Returns true if a worker failed or was lost after the workers were asked to stop, and rank 0
+ * has not exited with status 0 or 3. */
 bool generation_has_failed_stop(const Generation *g);
 /* Returns true if mpirun ended so long ago that reports of its ranks are no longer under way. */
 bool generation_has_lost_mpirun(const Generation *g, double now);

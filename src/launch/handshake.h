@@ -1,6 +1,6 @@
-/* The handshake and the encryption of a secure channel, without any input or output: messages go in
- * and come out as bytes. channel_open_secure drives it. Needs libsodium; built without it,
- * handshake_begin is the error of handshake_check_available.
+/* The handshake and the encryption of a secure channel, without any I/O: the caller sends and
+ * receives the messages (channel_open_secure). Needs libsodium; built without it, handshake_begin
+ * returns the error of handshake_check_available.
  *
  *   server -> client   Es                 Es, Ec: ephemeral X25519 public keys, 32 bytes
  *   client -> server   Ec, Hc, Pc         Hc, Hs: secretstream headers, 24 bytes

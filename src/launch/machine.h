@@ -12,7 +12,7 @@
 #include "launch/network.h"
 #include "launch/source.h"
 
-#define MACHINE_RANKS_MAX 4096 /* ranks on one machine */
+#define MACHINE_RANKS_MAX 4096 /* largest number of GPUs that an agent may report */
 
 typedef struct {
   char name[SOURCE_NAME_MAX]; /* name in messages */
@@ -38,10 +38,11 @@ typedef struct {
   char card[NETWORK_CARD_MAX]; /* network card of this address; "" if it is the only machine */
   int proof; /* index of the machine in the network test; -1: not part of it */
 
-  uint64_t copy; /* number of the newest in-memory copy on the machine (PeerRelay); 0: none */
+  /* Number (PeerRelay) of the newest in-memory checkpoint copy on the machine; 0: none. */
+  uint64_t copy;
 
   bool is_leaving;   /* its agent has sent MSG_LEAVE */
-  bool is_set_aside; /* excluded from the launch: it failed too often or has another version */
+  bool is_set_aside; /* excluded from the launch */
 } Machine;
 
 /* Special values of --nproc-per-node, which is otherwise a number. */

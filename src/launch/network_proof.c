@@ -101,8 +101,8 @@ static Err begin_proof(NetworkProof *p, const char *wish, const char *prefer) {
   return ERR_OK;
 }
 
-/* Returns the deadline for the agents' answers: SLACK seconds, plus, while they connect, the
- * time that they need if no connection is answered. */
+/* Returns the deadline for the agents' answers: SLACK seconds plus the time that an agent needs
+ * if all its connections time out (before the agents connect: the time of one connection). */
 static double compute_deadline(const NetworkProof *p, double now) {
   size_t targets = p->missing_ports ? 1 : p->choice.count * (p->count - 1);
   size_t rounds = (targets + NETWORK_ACTIVE - 1) / NETWORK_ACTIVE;
@@ -151,9 +151,8 @@ static Err send_targets(NetworkProof *p, size_t machine, json_t **targets) {
   return send_message(p, machine, MSG_NETWORK_CONNECT, json_pack("{s:o}", "targets", full));
 }
 
-/* Asks a machine to connect to all others over all networks. A connection to a machine that
- * could not listen has already failed. Each machine begins with its successor: otherwise all would
- * connect to the first one at once. */
+/* Asks a machine to connect to all others over all networks that are not excluded. Each machine
+ * begins with its successor: otherwise all would connect to the first one at once. */
 static Err ask_to_connect(NetworkProof *p, size_t from) {
   json_t *targets = json_array();
   Err err = ERR_OK;
@@ -226,8 +225,8 @@ Err network_proof_handle(NetworkProof *p, size_t machine, uint8_t type, const js
   return ERR_OK;
 }
 
-/* At the deadline, counts connections without a result as failed. While an agent has not reported its
- * ports, no machine was asked to connect: only the connections with that agent count. */
+/* At the deadline, counts connections without a result as failed. If an agent has not reported its
+ * ports, no machine was asked to connect, so only the connections from and to that agent fail. */
 static void fail_unknown_pairs(NetworkProof *p) {
   size_t all = p->choice.count * p->count * p->count;
   for (size_t i = 0; i < all; i++) {
@@ -256,13 +255,14 @@ Err network_proof_advance(NetworkProof *p, double now, bool *is_done) {
   if (now > p->deadline) fail_unknown_pairs(p);
   for (size_t n = 0; n < p->choice.count; n++) {
     if (p->is_out[n]) continue;
-    /* The best network that is left is not complete yet: wait. */
+    /* Wait for the connections of the best network that is not excluded. */
     if (p->connected[n] < count_pairs(p)) return ERR_OK;
     p->result = &p->choice.network[n];
     *is_done = true;
     return ERR_OK;
   }
-  /* Wait for the other results, which show which machine cannot be reached. */
+  /* All networks are excluded. Wait for the other results, which show which machine cannot be
+   * reached. */
   if (p->pending && now <= p->deadline) return ERR_OK;
   return refuse_networks(p);
 }

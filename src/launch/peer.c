@@ -1,7 +1,7 @@
-/* The agent's side of in-memory copies on a second machine: sends the files of a copy, and
- * stores those of another machine. Names and sizes from the sender are checked: no file is
- * written outside the directory for copies, and none becomes longer than announced. Depends on
- * base, peer.h. */
+/* The agent's side of in-memory checkpoint copies (peer.h): sends the files of a copy, and stores
+ * those of another machine. Names and sizes from the sender are checked: no file is written
+ * outside the directory for copies, and none becomes longer than announced. Depends on base,
+ * peer.h. */
 #include "launch/peer.h"
 
 #include <dirent.h>

@@ -22,8 +22,8 @@ void process_close(int *fd) {
 /* Size of a buffer for the text of a failure; below PIPE_BUF, so the write is atomic. */
 #define FAILURE_MAX 1024
 
-/* SIGHUP, the end of a terminal, may be sent to all processes of a session. It is for the head, which
- * stops the ranks in order. */
+/* Sets all signals to their defaults, but ignores SIGHUP: a closing terminal may send it to all
+ * processes of the session, and only the head may react, by asking the ranks to save and stop. */
 static void reset_signals(void) {
   sigset_t none;
   /* Fails for SIGKILL and SIGSTOP, which cannot be changed. */

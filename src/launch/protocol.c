@@ -9,8 +9,8 @@
 #include "base/utf8.h"
 
 #define BODY_MAX ((size_t)64 << 10) /* largest JSON body in bytes */
+#define TEXT_MAX 2048               /* size of a buffer for an error or a reason */
 /* Bytes of BODY_MAX reserved for members that are added to a copy of a body. */
-#define TEXT_MAX     2048 /* bytes of an error or a reason */
 #define BODY_RESERVE ((size_t)4 << 10)
 
 static Err check_length(size_t len, size_t max) {

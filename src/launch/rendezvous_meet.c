@@ -22,7 +22,8 @@
 #define RETRY_MAX    2.0  /* longest wait in seconds between two attempts */
 #define REPORT_AFTER 5.0  /* seconds without a head after which a message is printed */
 #define REPORT_EVERY 30.0
-/* Number of attempts in a row after which a closed connection counts as another key. */
+/* If the head closes the connection after our proof in so many attempts in a row, it has another
+ * key. */
 #define DOUBTS_MAX 3
 
 static Err refuse_endpoint(const char *text) {
@@ -251,8 +252,8 @@ static Err refuse_key(const RendezvousSpec *spec) {
 
 /* Tries once to listen or to join. Returns true if this succeeded or failed finally (*err);
  * false: try again.
- * *doubts counts the attempts in a row after which the head closed the connection: a head that ends
- * during one handshake does not do it again, one with another key does. */
+ * *doubts: number of attempts in a row in which the head closed the connection after our proof of
+ * the key. A head that exits does this once, a head with another key every time. */
 static bool attempt_once(const RendezvousSpec *spec, Rendezvous **head, Channel **agent,
                          int *doubts, Err *err) {
   AddressList list;

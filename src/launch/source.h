@@ -47,7 +47,7 @@ struct Source {
   /* Returns the next machine that has arrived; false: none. */
   bool (*next)(void *self, Arrival *arrival);
   /* Called when the machine `name` is lost, after its channel was closed. The Source may start
-   * its agent again, except on another machine that has left on purpose. */
+   * its agent again; after LOSS_LEFT only if it is the agent of this machine. */
   void (*lost)(void *self, const char *name, Loss loss, double now);
   void (*close)(void *self);
 };

@@ -20,7 +20,7 @@
 #include "launch/process.h"
 #include "launch/protocol.h"
 
-#define PENDING     64   /* authenticated agents that have not reported their node */
+#define PENDING     64   /* most authenticated agents that have not reported their node */
 #define STEPS       64   /* largest number of srun processes at the same time */
 #define RETRY_FIRST 5.0  /* seconds before a lost node is tried again; doubled each time */
 #define RETRY_MAX   60.0 /* longest of these waits in seconds */
@@ -61,8 +61,8 @@ typedef struct {
   StepRun step[STEPS];
 } Slurm;
 
-/* Copies complete lines to the console, except srun's remark that this cluster does not bind
- * cores, which was not requested. */
+/* Prints complete lines of srun as warnings, except its remark that this cluster cannot bind
+ * cores: the launch does not request that. */
 static void read_lines(StepRun *r) {
   char line[PROCESS_LINE_MAX + 1];
   while (process_next_line(&r->lines, line)) {
@@ -290,7 +290,7 @@ static void note_lost(void *self, const char *name, Loss loss, double now) {
   for (int i = 0; i < s->allocation->nodes; i++) {
     Node *n = &s->node[i];
     if (n->state != NODE_CONNECTED || strcmp(n->name, name) != 0) continue;
-    /* The agent did start, so the first wait is used again. */
+    /* The agent had started, so the delay before the next attempt is reset. */
     if (loss == LOSS_FAILURE) n->delay = RETRY_FIRST;
     mark_lost(n, now);
     if (loss == LOSS_LEFT) n->state = NODE_LEFT;

@@ -223,7 +223,7 @@ static void note_lost(void *self, const char *name, Loss loss, double now) {
     print_lines(e, now);
     ssh_agent_close(e->agent);
     e->agent = NULL;
-    /* The agent did start, so the first wait is used again. */
+    /* The agent had started, so the delay before the next attempt is reset. */
     if (loss == LOSS_FAILURE) e->delay = RETRY_FIRST;
     schedule_retry(e, now);
     if (loss == LOSS_LEFT) e->step = LEFT;

@@ -37,8 +37,8 @@ void standing_note_step(StandingList *l, const char *name, uint32_t generation);
 /* Returns the last generation that was recorded for the machine; 0: none. */
 uint32_t standing_last_good(const StandingList *l, const char *name);
 /* Counts one refusal: the machine cannot be used together with the others (no GPU, no common
- * network, ranks that refuse to run with it). Its agent may connect again after a repair. After the third refusal the machine is
- * excluded, because each attempt interrupts the run. */
+ * network, ranks that refuse to run with it). Its agent may connect again after a repair. After
+ * the third refusal the machine is excluded, because each attempt interrupts the run. */
 NODISCARD Err standing_note_refusal(StandingList *l, const char *name);
 /* Resets the failure counts, because training has advanced; refusals still count. Excluded
  * machines stay excluded. */

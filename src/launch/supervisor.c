@@ -34,10 +34,12 @@
  *                                                        it
  *   second signal the end    the end      CLEAR          CLEAR           -
  *
- * After CLEAR the policy decides: the end, or GATHER for the next generation. If ranks end with
- * status 2 before their first step, and an earlier generation completed steps, machines that have
- * joined since then are set aside, and the others continue. Machines that are set aside or wait in
- * reserve are released when they leave, and otherwise at the end.
+ * A phase in a cell is the phase that follows. Released: its agent gets MSG_END. The end: of the
+ * launch. After CLEAR the policy decides: the end, or GATHER for the next generation.
+ *
+ * If ranks end with status 2 before their first step, and an earlier generation completed steps,
+ * machines that have joined since then are set aside (excluded), and the others continue. Machines
+ * that are set aside or wait in reserve are released when they leave, and otherwise at the end.
  *
  * Depends on the other files of the supervisor, generation, policy, console. */
 #include "launch/supervisor.h"
@@ -188,8 +190,8 @@ static void take_waiting(Supervisor *s, double now) {
   supervisor_regroup(s, why, now);
 }
 
-/* Several ranks of train watch each other; a single rank, and other commands, are watched by nothing
- * else. */
+/* Applies --stall-timeout. Several ranks of train also watch each other; nothing else watches a
+ * single rank or another command. */
 static void limit_stall(Supervisor *s, double now) {
   Generation *g = &s->generation;
   double silence = now - s->last_output;
@@ -199,8 +201,8 @@ static void limit_stall(Supervisor *s, double now) {
                         silence);
 }
 
-/* Status 2 before the first step, when earlier generations trained: the cause is a machine that
- * has joined, which must not end the run of the others. */
+/* Excludes machines that have joined since the last generation that completed a step, if this one
+ * ended with status 2 before its first step: they are the cause and must not end the run. */
 static Err release_newcomers(Supervisor *s) {
   const Generation *g = &s->generation;
   int excluded;

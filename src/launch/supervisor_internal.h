@@ -26,7 +26,7 @@ typedef enum {
   PHASE_FINISHED, /* the launch is over and `result` is set */
 } Phase;
 
-/* The in-memory copy that is being transferred to a second machine, and the next one
+/* The in-memory checkpoint copy that is being transferred to a second machine, and the next one
  * (supervisor_peer.c). */
 typedef struct {
   uint64_t copies;    /* number of copies reported so far; numbers the copies */
@@ -51,7 +51,7 @@ struct Supervisor {
   Phase phase;
   double phase_start;
   double
-      gather_start; /* time when the wait for machines began; a network test does not end it */
+      gather_start; /* time when the wait for machines began; network tests do not change it */
   double last_arrival;
   uint64_t arrivals;  /* number of machines that have connected */
   double last_output; /* time of the last output or report of a rank, for --stall-timeout */

@@ -1,11 +1,11 @@
-/* Members of a generation, and machines that cannot be used with the others: no GPU where the others
- * have one, no network in common, no connection, ranks that refuse to run with it. Such a machine is
- * set aside, so that it does not end the run of the others; only if fewer than --nnodes MIN remain it
- * is an error at the first start, and later a wait for other machines.
+/* Chooses the members of a generation, and excludes machines that cannot be used with the others: no
+ * GPU where the others have one, no network in common, no connection, ranks that refuse to run with
+ * it. The others then continue. If fewer than --nnodes MIN remain, the first start fails; later the
+ * supervisor waits for other machines.
  *
  * If not all machines can be connected, those are kept that come first in this order: this machine,
- * which is never set aside (the run directory may be on its disk); machines that took part before, so
- * that a newcomer does not displace them; machines that are separated from few others; earlier
+ * which is never excluded (the run directory may be on its disk); machines that took part before, so
+ * that a newcomer does not displace them; machines that fail to connect to the fewest others; earlier
  * arrivals. Depends on supervisor_phase, network_proof, network, standing, console. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,8 +19,8 @@
  * before they are excluded: the network may be down for a while only. */
 #define RECONNECT_LIMIT 60.0
 #define RETRY_PAUSE     1.0 /* seconds between a network test that failed and the next */
-/* Largest number of other machines with which each machine is compared to find those that most
- * cannot reach. */
+/* Largest number of others with which each machine is compared to count those that share no
+ * network with it. */
 #define COMPARED_MAX 64
 
 typedef struct {
@@ -93,8 +93,8 @@ static Err list_members(Supervisor *s, Applicant **list, size_t *count) {
   return ERR_OK;
 }
 
-/* Returns the machine with GPUs with which the others are compared: this machine or one that
- * took part before, if it is ready; at the first start any machine. NULL: none. */
+/* Returns the ready machine whose GPUs the others must match: this machine, otherwise one that took
+ * part before, otherwise any with GPUs. NULL: machines without GPUs are accepted. */
 static const Machine *find_gpu_reference(const Supervisor *s) {
   const Machine *senior = NULL, *any = NULL;
   for (size_t i = 0; i < s->machines; i++) {
@@ -151,7 +151,8 @@ static bool has_equal_addresses(const Machine *a, const Machine *b) {
   return true;
 }
 
-/* Sets the error of check_networks for `m` together with the machines that are kept. */
+/* Adds the refusal of `m`, which shares no network with the machines that are kept. The reason is
+ * the current error, or a more specific one. */
 static Err refuse_network(const Supervisor *s, RefusalList *l, const Applicant *applicant,
                           const NetworkMachine *kept, size_t count, Machine *m) {
   ErrRecord why = err_copy();
@@ -204,7 +205,7 @@ static Err check_members(Supervisor *s, RefusalList *l) {
 
 /* Order of the machines, in which ranks are numbered. This machine is first, so that rank 0,
  * which writes the run directory, runs where the command was typed. If it is not a member, the
- * machine with the newest in-memory copy is first, so that rank 0 finds the copy. */
+ * machine with the newest in-memory checkpoint is first, so that rank 0 finds the copy. */
 static int compare_machines(const void *a, const void *b) {
   const Machine *x = a, *y = b;
   if (x->is_head != y->is_head) return (int)y->is_head - (int)x->is_head;

@@ -1,6 +1,6 @@
-/* The head's side of in-memory copies on a second machine (launch/peer.h): chooses the receiver
- * of a copy and forwards its parts. One copy is transferred at a time; of the copies that are
- * completed meanwhile, the newest is next. Depends on machine, peer. */
+/* The head's side of in-memory checkpoint copies (launch/peer.h): chooses the receiver of a copy
+ * and forwards its parts. One copy is transferred at a time; of the copies that are completed
+ * meanwhile, the newest is next. Depends on machine, peer. */
 #include <stdio.h>
 #include <string.h>
 
@@ -46,7 +46,7 @@ static void begin_copy(Supervisor *s) {
   uint32_t id = r->last_id + 1;
   if (protocol_send(from->channel, PEER_SEND,
                     json_pack("{s:I, s:s}", "id", (json_int_t)id, "dir", r->next_dir)))
-    return; /* the sender's queue is full; the next copy will be tried again */
+    return; /* the sender's queue is full: this copy is not transferred */
   r->last_id = id;
   r->id = id;
   r->from = from->channel;
@@ -81,7 +81,7 @@ void supervisor_pass_part(Supervisor *s, const Machine *from, const Frame *f) {
   if (!r->asked) return; /* the sender has sent more parts than were requested */
   r->asked--;
   if (channel_send(r->to, PEER_PART, f->data, f->len)) {
-    end_copy(s); /* the receiver is about to be lost */
+    end_copy(s); /* the channel of the receiver has failed */
     return;
   }
   if (kind != PART_END) ask_for_parts(s);

@@ -75,9 +75,9 @@ static json_t *pack_command(const LaunchSpec *spec) {
   return argv;
 }
 
-/* Returns the number of ranks if --nnodes machines take part and each that joins has as many
- * ranks as the largest member. A new run gets at least as many micro-batches, so that it can
- * continue on all of them. */
+/* Returns the number of ranks if --nnodes MAX machines take part and each machine that joins has as
+ * many ranks as the largest member. A new run uses at least this many micro-batches per step, so
+ * that it can continue on this many ranks. */
 static int count_max_ranks(const Supervisor *s, int members, int world) {
   int most = 1;
   for (size_t i = 0; i < s->machines; i++)

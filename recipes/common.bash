@@ -24,14 +24,15 @@ bold='' plain=''
 if [ -t 2 ] && [ -z "${NO_COLOR:-}" ]; then bold=$(printf '\033[1m') plain=$(printf '\033[0m'); fi
 say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain" >&2; }
 
-# quoted WORD…: quoted for a shell.
+# quoted WORD…: prints the words, quoted for a shell.
 quoted() {
   local words
   printf -v words ' %q' "$@"
   echo "${words# }"
 }
 
-# timed NAME COMMAND…: runs it and adds its seconds to those of NAME, in the file $times.
+# timed NAME COMMAND…: runs the command and adds a line with NAME and its seconds to the file
+# $times.
 timed() {
   local name=$1 start=$SECONDS
   shift
@@ -40,7 +41,8 @@ timed() {
   echo "$name $((SECONDS - start))" >> "$times"
 }
 
-# say_times: prints all of them, interrupted calls included.
+# say_times: prints the sum of the seconds of each NAME in $times; interrupted commands are not
+# included.
 say_times() {
   awk '{ if (!($1 in sum)) order[++n] = $1; sum[$1] += $2 }
     END { for (i = 1; i <= n; i++) printf "%-10s %3d min %02d s\n", order[i], sum[order[i]] / 60, sum[order[i]] % 60 }' "$times"
@@ -58,12 +60,12 @@ is_trained() {
   { [ "${average:-2}" -lt 2 ] || [ ${#checkpoints[@]} -eq 1 ]; } && [ -n "$steps" ] && [ "$((10#${last##*step-}))" -ge "$steps" ]
 }
 
-# resume_of RUN: --resume if the run exists.
+# resume_of RUN: prints --resume if the run exists.
 resume_of() {
   if [ -f "$1/config" ]; then echo --resume; fi
 }
 
-# models_of RUN: the models to score.
+# models_of RUN: prints the models to score, as paths below RUN.
 models_of() {
   if [ -d "$1/average" ]; then echo average; fi
   echo checkpoints/best

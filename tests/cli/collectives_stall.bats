@@ -31,7 +31,7 @@ load ../ranks/transport
   # The transport stalls in the first step, before a step has been timed; in the third; in the
   # last.
   ways=("--steps 200 --bucket-size 16k" "--steps 200" "--steps 3")
-  noticed=(1 3 3)  # the next step or the checkpoint reports it
+  noticed=(1 3 3)  # the next step, or the checkpoint after the last step, detects the stall
   for i in 0 1 2; do
     { FAKE_COMM_STUCK=gather:2 say 2 "$T/stuck$i" --shard-optimizer ${ways[i]} --rank-timeout 2s > "$T/said$i" || echo $? > "$T/status$i"; } &
   done

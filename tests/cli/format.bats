@@ -244,7 +244,8 @@ warned() {
   for ((n = 1; ; n++)); do
     TRIREME_FAULT=die:file:$n run "$TRIREME" prepare --quiet --convert one --out two
     [ "$status" -eq 137 ] || break
-    # In two of the sets without the mark, only the last sync is missing.
+    # If `two` exists without the file `conversion`, it is complete: at most the last fsync is
+    # missing.
     if [ ! -e two ] || [ -e two/conversion ]; then "$TRIREME" prepare --quiet --convert one --out two > /dev/null; fi
     diff -r two whole
     rm -r two

@@ -79,7 +79,7 @@ recorded() {
   [ "$(wc -l < "$T/valid")" -eq 2 ]
   cmp <(printed loss "$T/steps") <(recorded nll "$T/run")
   cmp <(printed loss "$T/valid") <(recorded valid_nll "$T/run")
-  # With label smoothing the training loss is another value.
+  # With label smoothing the training loss differs from the nll.
   run cmp -s <(recorded loss "$T/run") <(recorded nll "$T/run")
   [ "$status" -eq 1 ]
   for log in steps valid; do

@@ -98,7 +98,7 @@ same_data() {
   run prepare out --train bad bad2 --bad-utf8 drop
   [ "$status" -eq 0 ]
   [[ "$output" =~ "not UTF-8"\ +3\  ]]
-  # Without both lines: the remaining pairs equal those of clean files.
+  # After the three pairs are removed, the shards equal those of clean files.
   sed -i '4000d; 5000d; 6000d' bad
   sed '4000d; 5000d; 6000d' a > clean
   sed '4000d; 5000d; 6000d' b > clean2
@@ -478,7 +478,7 @@ kill_everywhere() {
 }
 
 @test "kill -9 at any moment leaves no data set, and --resume the same bytes" {
-  # From here on the origin of the tokenizer does not matter.
+  # Ends at the first shard: from there on it does not matter where the tokenizer came from.
   kill_everywhere learned train-00000.tok
   [ "$kills" -gt 15 ]
 }
@@ -486,7 +486,7 @@ kill_everywhere() {
 @test "kill -9 at any moment with a given tokenizer and --dedup, and --resume the same bytes" {
   kill_everywhere given none --tokenizer "$T/reference/tokenizer.model" --dedup --max-words 8
   [ "$kills" -gt 30 ]
-  [ "$status" -eq 0 ]  # the last run had fewer operations
+  [ "$status" -eq 0 ]  # the run ended before operation $n, so it was not killed
   diff -r "given-$n" given
 }
 
@@ -633,7 +633,7 @@ kill_everywhere() {
   diff -r out "$T/reference"
   rm -r out
   cp -r kept out.partial
-  sed -i "${count}d" out.partial/shards.manifest  # the whole line was lost, but the shard exists
+  sed -i "${count}d" out.partial/shards.manifest  # the last line was lost, but its shard exists
   prepare out --train a b --resume > /dev/null
   diff -r out "$T/reference"
 }
@@ -650,7 +650,7 @@ kill_everywhere() {
   run prepare out --train a b --resume
   [ "$status" -eq 1 ]
   says "out.partial/shards.manifest" "twice"
-  sed 1d kept/shards.manifest > out.partial/shards.manifest  # this is the validation shard
+  sed 1d kept/shards.manifest > out.partial/shards.manifest  # without the validation shard
   run prepare out --train a b --resume
   [ "$status" -eq 1 ]
   says "out.partial/shards.manifest" "valid"

@@ -303,7 +303,7 @@ one_error() {
   spread 2 2 "$TRIREME" train "${options[@]}" --quiet
   for field in sent_bytes received_bytes; do
     [ "$(figures $field "$T/run" | wc -l)" -eq 4 ]
-    # the prediction is rounded, and without the sums of losses, less than 100 bytes
+    # the prediction is rounded and excludes the sums of losses, which are less than 100 bytes
     figures $field "$T/run" | perl -ne "exit 1 if abs(\$_ / 1000 - $predicted) > 0.2 + $predicted / 100"
   done
   # ranks of one host exchange gradients in shared memory

@@ -274,8 +274,8 @@ predict() {
   [[ "$output" == *"A measured step takes 2.00 times its floor."* ]]
   # Eight micro-batches of 4 s each on one GPU, for 3,600 steps.
   grep -qxF '| 1 x H200 | modern, bf16 | 8 x 1000 | 3600 | 32000.0 | 0.0 | 0.0 | 250 | 32.00 | 32.00 |' <<< "$output"
-  # On eight GPUs: 7/4 of 4 bytes at 3.5 bytes/s take 2 s, overlapped except for the half of the
-  # embedding.
+  # On eight GPUs: 7/4 of 4 bytes at 3.5 bytes/s take 2 s. The backward pass hides this, except for
+  # the embedding, which is half of the weights.
   grep -qxF '| 8 x H200 | modern, bf16 | 8 x 1000 | 3600 | 4000.0 | 2000.0 | 1000.0 | 1600 | 5.00 | 40.00 |' <<< "$output"
   # Two micro-batches on each of four GPUs: 3/2 of 4 bytes at 2 bytes/s.
   grep -qxF '| 4 x T4 | modern, fp16 | 8 x 1000 | 3600 | 8000.0 | 3000.0 | 1500.0 | 842 | 9.50 | 76.00 |' <<< "$output"

@@ -166,7 +166,7 @@ full_disk() {
       die "validation" if exists $_->{valid_nll} && !about($_->{valid_perplexity}, exp $_->{valid_nll});
       next unless exists $_->{nll};
       die "TFLOP/s" unless $_->{tflops_per_s} > 0 && $_->{steps_per_s} > 0 && $_->{checkpoint_ms} >= 0;
-      # the same FLOPs for each target token, up to the length of the source
+      # the FLOPs per target token vary only with the length of the sources
       my $ratio = $_->{tflops_per_s} / $_->{target_tokens_per_s};
       $first //= $ratio;
       die "FLOPs per token" unless $ratio > 0.7 * $first && $ratio < 1.4 * $first;

@@ -266,8 +266,7 @@ limited() {
 
 @test "a failed save followed by a good one is no failure" {
   train 1 "$T/run/a" --steps 4
-  # A file has the name of the next checkpoint's temporary directory, until the run has reported
-  # that.
+  # An immutable directory makes the next saves fail until the run has reported a failure.
   mkdir "$T/run/a/checkpoints/unfinished"
   chattr +i "$T/run/a/checkpoints/unfinished" 2> /dev/null || skip "no directory can be made immutable here"
   "$TRIREME" train --quiet --run "$T/run/a" --resume --steps 1000000 --save-every 5 > "$T/out" 2> "$T/err" 3>&- &

@@ -128,7 +128,7 @@ each_step_once() {
   events "$T/run" | grep -q '^2 weights/encoder.0.self.in.weight histogram:'
   [ "$(grep -c histogram "$T/run/metrics.jsonl")" -eq 0 ]
   [ "$(wc -l < "$T/run/metrics.jsonl")" -eq 5 ]
-  # the weights are the same with and without
+  # the weights are the same as without histograms
   train 1 "$T/without" --steps 5
   same_state "$T/run" "$T/without"
 }

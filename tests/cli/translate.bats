@@ -248,7 +248,7 @@ on_terminal() {
 
 @test "the GPU in use is named, but not with --quiet" {
   local model=$MODEL
-  load ../ranks/support  # needs a MODEL of its own
+  load ../ranks/support  # overwrites MODEL
   BATS_FILE_TMPDIR=$T make_gpu
   export TRIREME_PLUGIN_PATH="$T/plugins"
   for device in auto cuda; do

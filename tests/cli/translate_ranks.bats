@@ -159,7 +159,7 @@ translate() {
 @test "rank 0 that waits for a slow reader of its output does not count as hung, even beyond every limit" {
   need_mpi
   for i in $(seq 20); do cat "$SET/test.src" "$SET/valid.src"; done | head -n 2500 > "$T/many"
-  mkfifo "$T/pipe"  # mpirun would read all of its output
+  mkfifo "$T/pipe"  # not standard output, which mpirun reads without waiting for the test
   TRIREME_FAULT=rank-limit:1 translate 2 --beam-size 2 --nbest 2 --scores --output "$T/pipe" < "$T/many" > /dev/null 2> "$T/err" 3>&- &
   local child=$! lines
   exec 8< "$T/pipe"

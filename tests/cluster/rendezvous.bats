@@ -137,8 +137,8 @@ stranger() {
   stranger h2 'my ($s, $sent, $chunk) = (connect_to(), 0, "x" x 65536);
     while ($sent < 2**30) { my $n = syswrite $s, $chunk; last unless $n; $sent += $n }
     print "$sent\n"' > sent
-  [ "$(cat sent)" -lt $((64 << 20)) ]  # the bytes that fit into the socket buffers of both kernels
-  # kB; the head is still starting, and under the sanitizers it needs more.
+  [ "$(cat sent)" -lt $((64 << 20)) ]  # at most what fits into the socket buffers of both ends
+  # In kB. The head is still starting and allocates some memory, under the sanitizers more.
   [ $(($(memory) - before)) -lt 16384 ]
 }
 

@@ -41,11 +41,11 @@ struct DeviceComm {
   size_t bytes;
   char name[DEVICE_COMM_ID];
   Operation queue[QUEUE];
-  unsigned first, count;  /* collectives done; enqueued */
-  unsigned gathers;       /* all-gathers enqueued */
-  unsigned joined;        /* collectives that the device waits for */
-  unsigned behind;        /* those of them that precede the last collective */
-  unsigned fails, sticks; /* collectives that FAKE_COMM_FAIL, _STUCK name; UINT_MAX: none */
+  unsigned first, count;  /* numbers of collectives done and enqueued */
+  unsigned gathers;       /* number of all-gathers enqueued */
+  unsigned joined;        /* number of collectives enqueued before the last `join` */
+  unsigned behind;        /* `joined` when the last collective was enqueued */
+  unsigned fails, sticks; /* first collective that fails, stalls; UINT_MAX: none */
   atomic_bool aborted;
 };
 

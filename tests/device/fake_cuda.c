@@ -28,19 +28,19 @@ extern const char trireme_plugin_version[];
 const char trireme_plugin_version[] = PLUGIN_VERSION;
 
 static Backend cpu;
-static bool queued; /* work that was not waited for */
+static bool queued; /* work was enqueued after the last wait */
 static unsigned long waits;
 
 typedef struct {
   void *at;
   size_t bytes;
 } Block;
-static Block block[256];  /* allocated by the program */
-unsigned long fake_taken; /* bytes in them */
+static Block block[256];  /* memory that the program has allocated */
+unsigned long fake_taken; /* sum of the bytes of all blocks */
 static unsigned long peak, late;
 static bool updated;
 
-/* The entry of a block; for NULL a free one. */
+/* Returns the entry of the block at this address; for NULL, an unused entry. */
 static Block *find_block(const void *at) {
   for (size_t i = 0; i < sizeof block / sizeof *block; i++)
     if (block[i].at == at) return &block[i];
@@ -192,7 +192,7 @@ Err trireme_backend_cuda(Backend *b, const CudaSpec *s) {
   b->loss = loss;
   b->square_sums_async = square_sums_async;
   b->adam = adam;
-  b->pack = NULL; /* as on a GPU */
+  b->pack = NULL; /* the CUDA backend does not pack weights */
   b->unpack = NULL;
   if (!records || strcmp(records, "0") != 0) fake_graph_fill(b);
 #ifdef FAKE_COMM

@@ -139,8 +139,8 @@ struct Graph {
   size_t count, cap;
 };
 
-static Backend inner;    /* the operations that compute */
-static Graph *capturing; /* or NULL */
+static Backend inner;    /* the CPU backend, which executes the calls */
+static Graph *capturing; /* the graph that is being captured; NULL: none */
 static unsigned long captured, launched, alive;
 
 void fake_graph_refuses(const char *what) {

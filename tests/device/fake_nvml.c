@@ -1,5 +1,5 @@
-/* libnvidia-ml.so.1 of a machine with two GPUs that does not exist, for tests of `doctor`.
- * -DFAKE_MISMATCH: the driver does not answer. */
+/* A fake libnvidia-ml.so.1 that reports two GPUs, for tests of `doctor`. -DFAKE_MISMATCH:
+ * the driver does not answer. */
 #include <stdio.h>
 
 typedef struct {

@@ -1,6 +1,7 @@
-/* Bytes from a hostile peer into a channel without encryption, in pieces of any length. The frames
- * must be those that a second, simpler reader finds in the same bytes. Input: one byte for the
- * length of the pieces, then the peer's bytes. Depends on launch/channel. */
+/* Feeds bytes of a hostile peer to a channel without encryption, in pieces of any length.
+ * The channel must return the frames that a second, simpler reader finds in the same bytes.
+ * Input: one byte for the length of the pieces, then the peer's bytes. Depends on
+ * launch/channel. */
 #include <sys/socket.h>
 
 #include "fuzz_file.h"
@@ -8,13 +9,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Where the simple reader is, and whether an end mark has come. */
+/* State of the simple reader. is_ended: an end mark was read. */
 typedef struct {
   const uint8_t *at, *end;
   bool is_ended, is_bad;
 } Reader;
 
-/* The next frame for the owner; false at the end, at a frame that is not whole, or at a bad one. */
+/* Reads the next frame that is not of type 0; returns false at the end, and at an
+ * incomplete or invalid frame. */
 static bool read_frame(Reader *r, Frame *frame) {
   while (!r->is_bad && r->end - r->at >= 4) {
     size_t length =

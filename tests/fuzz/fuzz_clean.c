@@ -1,6 +1,7 @@
-/* Squeezing of white space: on text that is UTF-8 it leaves UTF-8, no blank at an
- * end, none beside another, every other character, and changes nothing the second
- * time. On other bytes it stays within them. Depends on data/clean, base/utf8. */
+/* Squeezing of white space. UTF-8 text must stay UTF-8 and keep all characters that are not
+ * spaces; the result has no space at either end and no two in a row, and squeezing it again
+ * changes nothing. For other bytes the result must not be longer. Depends on data/clean,
+ * base/utf8. */
 #include "data/clean.h"
 
 #include "base/utf8.h"
@@ -8,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The next character that is no space, or 0 at the end. */
+/* Returns the next character that is not a space, plus 1; 0 at the end. */
 static uint32_t next_black(const char **at, const char *end) {
   while (*at < end) {
     uint32_t code;
@@ -36,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     REQUIRE(x == next_black(&b, once + line.len));
   }
   uint32_t blanks = 0;
-  bool before = true; /* a blank at the front is one too many */
+  bool before = true; /* so that a leading space is an error */
   for (const char *at = once; at < once + line.len;) {
     uint32_t code;
     at += utf8_decode(at, once + line.len, &code);

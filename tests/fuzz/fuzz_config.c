@@ -1,5 +1,6 @@
-/* Config files and command lines as hostile bytes, against the real table. What
- * is accepted must survive its own record. Depends on base/opt, cmd/options. */
+/* Config files and command lines as hostile bytes, parsed with the real option table.
+ * Accepted options must be the same after opt_record and parsing again. Depends on
+ * base/opt, cmd/options. */
 #include "cmd/cmd.h"
 #include "fuzz_file.h"
 
@@ -23,7 +24,7 @@ static Err parse(OptSet **set, const OptCommand *command, const char *text, size
   return err;
 }
 
-/* The record, fed back, gives the same values: then it is recorded the same. */
+/* Parses the text of opt_record again: the values and their text must be the same. */
 static void round_trip(const OptSet *set, const OptCommand *command) {
   Str first = {0}, second = {0};
   OptSet *again;
@@ -45,7 +46,7 @@ static void round_trip(const OptSet *set, const OptCommand *command) {
   str_free(&second);
 }
 
-/* Words end at zero bytes. */
+/* Parses the bytes as a command line; a zero byte ends each word. */
 static void try_line(const OptCommand *command, const uint8_t *data, size_t size) {
   enum { MOST = 64 };
   char *text = malloc(size + 1), *words[MOST];
@@ -55,7 +56,7 @@ static void try_line(const OptCommand *command, const uint8_t *data, size_t size
   text[size] = '\0';
   for (size_t at = 0; at < size && n < MOST; at += strlen(text + at) + 1) {
     words[n++] = text + at;
-    if (strncmp(text + at, "--config", 8) == 0) n--; /* would read a file of that name */
+    if (strncmp(text + at, "--config", 8) == 0) n--; /* skipped: it would read a file */
   }
   OptSet *set;
   if (opt_parse(&set, command, n, words) == ERR_OK) {

@@ -1,5 +1,5 @@
-/* Facts of a machine as hostile JSON: what is accepted is written and read to the same. Depends on
- * launch/facts. */
+/* Facts of a machine as hostile JSON: accepted facts must be the same after facts_to_json
+ * and parsing again. Depends on launch/facts. */
 #include "launch/facts.h"
 
 #include "base/jsondoc.h"

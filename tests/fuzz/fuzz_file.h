@@ -1,6 +1,6 @@
-/* What the fuzzers of file formats share: bytes as a file without a disk, and
- * block checksums made right, so that what lies behind them is reached.
- * Depends on data/checked, zlib, memfd. */
+/* Functions for the fuzzers of file formats: open bytes as a file, and correct the block
+ * checksums, so that the checks behind them are reached. Depends on data/checked, zlib,
+ * memfd. */
 #ifndef FUZZ_FILE_H
 #define FUZZ_FILE_H
 
@@ -22,7 +22,7 @@
     }                                                                                     \
   } while (0)
 
-/* A path under which the bytes can be opened until the next call. */
+/* Returns a path at which the bytes can be opened until the next call. */
 static inline const char *fuzz_file(const uint8_t *bytes, size_t size) {
   static int fd = -1;
   static char path[32];
@@ -35,8 +35,8 @@ static inline const char *fuzz_file(const uint8_t *bytes, size_t size) {
   return path;
 }
 
-/* Appends the table of checksums to a payload; `file` has room for it. Returns
- * the size of the whole. */
+/* Appends the table of checksums to a payload; `file` must have space for it. Returns the
+ * size of the file. */
 static inline size_t fuzz_seal(uint8_t *file, size_t payload) {
   size_t blocks = (payload + CHECKED_BLOCK - 1) / CHECKED_BLOCK;
   uint8_t *table = file + payload;

@@ -1,8 +1,8 @@
 /* Secure channels under attack. The first byte of the input selects what the rest is:
- *   0  bytes of a peer without the key, to a server;  1  the same, to a client.
- *      Nothing may be proven, and no more than the first message of each may be sent.
- *   2  changes to what a client and a server with the same key send each other, by somebody who
- *      holds the wire. What arrives must be a beginning of what was sent.
+ *   0  bytes of a peer without the key, sent to a server;  1  the same, sent to a client.
+ *      The peer must not be authenticated, and must receive at most one handshake message.
+ *   2  changes by an attacker to what a client and a server with the same key send each other.
+ *      The frames that arrive must be the first of those that were sent, in order.
  * Depends on launch/channel, libsodium. */
 #include <fcntl.h>
 #include <signal.h>
@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { FRAMES = 6, WIRE_MAX = 8192 };
 static const Key key = {{1, 2, 3}};
 
-/* The same random numbers in every run, so that a finding can be repeated. */
+/* The same random numbers in every run make a finding reproducible. */
 static uint64_t random_state;
 static const char *name_random(void) {
   return "fuzz";
@@ -63,16 +63,16 @@ static void attack_without_key(const uint8_t *data, size_t size, HandshakeRole r
   channel_close(c);
 }
 
-/* One end, and the bytes that it has sent so far. */
+/* One end of the connection, and the bytes that it has sent so far. */
 typedef struct {
   Channel *channel;
-  int wire, arrived; /* arrived: frames */
+  int wire, arrived; /* arrived: number of received frames */
   uint8_t sent[WIRE_MAX];
   size_t len, forwarded;
   Err err;
 } Side;
 
-/* Frame i of each side: its length and contents follow from i. */
+/* Makes frame i, whose length and contents depend only on i. */
 static size_t make_frame(int i, uint8_t *out) {
   size_t len = (size_t)(i * i * 7);
   memset(out, 'a' + i, len);
@@ -96,7 +96,7 @@ static void forward(Side *to, const uint8_t *bytes, size_t len) {
   REQUIRE(len == 0 || write(to->wire, bytes, len) == (ssize_t)len);
 }
 
-/* One change by whoever holds the wire: three bytes say what, and where. */
+/* One change by the attacker: three bytes select its kind and position. */
 static void tamper(Side *from, Side *to, const uint8_t step[3]) {
   size_t fresh = from->len - from->forwarded, at = (size_t)step[1] << 8 | step[2];
   uint8_t *new_bytes = from->sent + from->forwarded;
@@ -107,22 +107,22 @@ static void tamper(Side *from, Side *to, const uint8_t step[3]) {
     case 1: /* drop bytes */
       if (fresh) from->forwarded += at % fresh;
       break;
-    case 2: /* repeat what was sent earlier */
+    case 2: /* replay bytes that were sent earlier */
       if (from->len) forward(to, from->sent + at % from->len, from->len - at % from->len);
       break;
-    case 3: /* reflect */
+    case 3: /* send the receiver's own bytes back to it */
       if (to->len) forward(to, to->sent + at % to->len, to->len - at % to->len);
       break;
     case 4: /* insert */
       forward(to, step, 3);
       break;
-    case 5: /* a part only */
+    case 5: /* forward only a part */
       if (fresh) {
         forward(to, new_bytes, at % fresh);
         from->forwarded += at % fresh;
       }
       return;
-    default: /* honest */
+    default: /* forward without a change */
       break;
   }
   forward(to, from->sent + from->forwarded, from->len - from->forwarded);

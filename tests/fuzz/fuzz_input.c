@@ -1,6 +1,6 @@
-/* Text files as hostile bytes: plain, gzip and Zstandard. In the second mode the
- * bytes, repeated, are the text, and the reader must find the same lines in it
- * plain and compressed. Depends on data/input, zlib, libzstd. */
+/* Text files as hostile bytes: plain, gzip and Zstandard. In the second mode the bytes,
+ * repeated, are the text; the reader must find the same lines in the plain text and in its
+ * compressed forms. Depends on data/input, zlib, libzstd. */
 #include "data/input.h"
 
 #include "base/rng.h"
@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Reads to the end; a hash of the lines and how many there were. */
+/* Reads the file to its end; computes a hash and the number of its lines. */
 static Err read_lines(const char *path, uint64_t *hash, uint64_t *lines) {
   Input *in;
   const char *line;
@@ -24,7 +24,7 @@ static Err read_lines(const char *path, uint64_t *hash, uint64_t *lines) {
     *hash = rng_hash(line, len, *hash);
     REQUIRE(input_number(in) == ++*lines);
   }
-  if (!err) { /* and stays at the end */
+  if (!err) { /* another read must also return the end */
     REQUIRE(input_line(in, &line, &len) == ERR_OK && !line);
     char hex[65];
     input_sha256(in, hex);
@@ -95,7 +95,7 @@ static void compare_forms(const uint8_t *data, size_t size, size_t times) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size < 4) return 0;
-  bool compare = (data[0] & 31) == 1; /* the slower kind */
+  bool compare = (data[0] & 31) == 1; /* rare, because it is slower */
   size_t times = 1 + ((size_t)data[1] << 8 | data[2]);
   data += 3, size -= 3;
   uint64_t hash, lines;

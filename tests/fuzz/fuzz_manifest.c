@@ -1,5 +1,5 @@
-/* shards.manifest as hostile text: what is accepted names plain files, and prints and parses to
- * the same. Depends on data/manifest. */
+/* shards.manifest as hostile text: accepted entries name files without a directory, and are
+ * the same after printing and parsing again. Depends on data/manifest. */
 #include "data/manifest.h"
 
 #include "fuzz_file.h"

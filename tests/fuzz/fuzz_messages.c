@@ -23,7 +23,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 
 #define NO_PROCESS 0x3fffffff /* a pid that no process can have */
 
-/* Every second process cannot be started. */
+/* Replaces process_begin: every second call fails, and no process is started. */
 Err refuse_process(const ProcessSpec *spec, pid_t *pid, int *start) {
   static unsigned turn;
   REQUIRE(spec->argv[0] && spec->env && spec->dir);
@@ -57,7 +57,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
   return 0;
 }
 
-/* The next message of the input; false: there is none. */
+/* Reads the next message of the input; returns false if there is none. */
 static bool next_message(const uint8_t **data, size_t *size, uint8_t *type,
                          const uint8_t **body, size_t *len) {
   if (*size < 3) return false;
@@ -115,7 +115,7 @@ static void fuzz_agent(const uint8_t *data, size_t size) {
     f.type = types[type % sizeof types];
     err = give_to_agent(&a, &stub, &f);
     if (!err) err = network_peer_advance(a.network, (NetworkLink){send_to_head, &a}, 1);
-    if (f.type == MSG_KILL) a.kill_since = 0; /* as if all processes had ended */
+    if (f.type == MSG_KILL) a.kill_since = 0; /* simulates that all processes have ended */
   }
   agent_signal_workers(&a, SIGTERM);
   agent_forget_processes(&a);
@@ -188,15 +188,15 @@ static Channel *connect_agent(FakeSource *from, int i) {
   return agent;
 }
 
-static json_int_t
-    last_proof; /* the number of the last test of networks, counted by the process */
+static json_int_t last_proof; /* number of the last network test of the supervisor */
 
-/* Sends what is queued, and forgets what has arrived. */
+/* Sends the queued messages and discards the received ones; stores the number of a network
+ * test. */
 static void drain(Channel *agent) {
   Frame f;
   json_t *body;
   Err lost = channel_advance(agent);
-  (void)lost; /* the next channel_send fails */
+  (void)lost; /* if the connection is lost, the next channel_send fails */
   while (channel_next(agent, &f)) {
     if (f.type != MSG_NETWORK_LISTEN) continue;
     REQUIRE(protocol_parse(&f, "the head", &body) == ERR_OK);
@@ -205,7 +205,7 @@ static void drain(Channel *agent) {
   }
 }
 
-/* Sends a message of the input. "proof": 1 becomes the number of the last test. */
+/* Sends a message of the input. Replaces "proof": 1 by the number of the last network test. */
 static Err send_message(Channel *c, uint8_t type, const Frame *f) {
   json_t *body = json_loadb((const char *)f->data, f->len, 0, NULL);
   if (json_is_object(body) && protocol_int(body, "proof", 0) == 1) {

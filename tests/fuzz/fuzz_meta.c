@@ -1,6 +1,6 @@
-/* dataset.json as hostile text: what is accepted keeps its promises, and prints
- * and parses to the same. In the second mode a good document is edited node by
- * node, as changed bytes seldom leave one that is JSON. Depends on data/meta. */
+/* dataset.json as hostile text: accepted values are in range, and are the same after
+ * printing and parsing again. In the second mode values of a JSON document are replaced,
+ * because random changes of bytes seldom leave valid JSON. Depends on data/meta. */
 #include "data/meta.h"
 
 #include <jansson.h>
@@ -22,7 +22,7 @@ static void check(const Meta *m) {
   }
 }
 
-/* A value in place of another: whole numbers of every size, texts, and the rest. */
+/* Returns a replacement: an integer of any size, a string, or a value of another type. */
 static json_t *new_value(uint8_t kind, uint8_t size) {
   char text[256];
   memset(text, kind & 1 ? 'a' : '/', sizeof text);
@@ -46,7 +46,7 @@ static json_t *new_value(uint8_t kind, uint8_t size) {
   }
 }
 
-/* Replaces the value that is number *left in the document's own order. */
+/* Replaces value number *left, counted in the order of the document. */
 static void edit(json_t *node, unsigned *left, uint8_t kind, uint8_t size) {
   const char *key;
   json_t *value;

@@ -1,6 +1,6 @@
-/* SentencePiece models as hostile bytes: the facts read from them are in range.
- * and what they let through the library
- * takes, encodes with and decodes. Depends on text/sp_facts, text/sp_shim. */
+/* SentencePiece models as hostile bytes: the facts read from an accepted model are in range.
+ * SentencePiece may refuse the model, but must not crash when it loads it, encodes and decodes.
+ * Depends on text/sp_facts, text/sp_shim. */
 #include "fuzz_file.h"
 #include "text/sp_facts.h"
 #include "text/sp_shim.h"
@@ -12,7 +12,6 @@ static bool put_id(void *context, int32_t id) {
   return true;
 }
 
-/* It may refuse the model, but not crash with it. */
 static void use_library(const char *bytes, size_t size, int pieces) {
   static const char text[] =
       "ab abc \xef\xbd\x81 aa\xcc\x81 x y \xef\xac\x81\xf0\x9f\x98\x80 ba";
@@ -31,7 +30,7 @@ static void use_library(const char *bytes, size_t size, int pieces) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   SpFacts f;
   if (sp_facts(&f, (const char *)data, size, "fuzz")) return 0;
-  REQUIRE(f.pieces > 0 && (size_t)f.pieces <= size / 2); /* a piece takes two bytes */
+  REQUIRE(f.pieces > 0 && (size_t)f.pieces <= size / 2); /* a piece needs at least two bytes */
   const int id[] = {f.pad, f.bos, f.eos, f.unk};
   for (size_t i = 0; i < sizeof id / sizeof *id; i++) REQUIRE(id[i] >= -1 && id[i] < f.pieces);
   REQUIRE(!f.by_word || strcmp(f.type, "bpe") == 0);

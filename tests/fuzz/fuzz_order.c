@@ -1,6 +1,7 @@
-/* Order files of both formats as hostile bytes, with as much made right before as the first byte
- * chooses. What can be opened and planned must give every place of the list once in an epoch, or
- * an error for a pair that does not exist. Depends on data/order. */
+/* Order files of both formats as hostile bytes. The first byte selects how much of the file is
+ * corrected before it is opened. An epoch must have as many pairs, and as many distinct ones, as
+ * the lists in the file, or return an error for a pair that does not exist.
+ * Depends on data/order. */
 #include "data/order.h"
 
 #include "data/order_file.h"
@@ -10,12 +11,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { HEADER = 64, AT_PAYLOAD = 32 };
 
-/* Makes the cells of a window rise and count its pairs, from what their bytes ask for; the last
- * ones may still be too long. */
+/* Makes the lengths of a window's cells increase and their counts add up to its pairs, as
+ * close to the given bytes as possible; the last lengths may still be too large. */
 static void mend_cells(uint8_t *file, const OrderEntry *e) {
   uint64_t left = e->pairs;
   int primary = e->primary & 1;
-  uint32_t len[2] = {0, 0}; /* primary, other */
+  uint32_t len[2] = {0, 0}; /* of the primary side, of the other side */
   for (uint64_t i = 0; i < e->cells; i++) {
     OrderCell cell;
     uint8_t *at = file + e->offset + i * sizeof cell;
@@ -37,7 +38,7 @@ static void mend_cells(uint8_t *file, const OrderEntry *e) {
   }
 }
 
-/* Makes pairs of the list exist, so that an epoch can be walked. */
+/* Replaces the pairs in the list by existing ones, so that an epoch can be read. */
 static void mend_list(uint8_t *file, const OrderEntry *e) {
   for (uint64_t i = 0; i < e->pairs; i++) {
     uint32_t pair = (uint32_t)i;
@@ -46,8 +47,8 @@ static void mend_list(uint8_t *file, const OrderEntry *e) {
   }
 }
 
-/* Makes a window fit `room` bytes at `offset`: as many cells as it asks for and have room, the
- * rest pairs. Returns its end, a multiple of 8. */
+/* Makes a window fill `room` bytes at `offset`: first cells, as many as it has if they fit,
+ * then pairs. Returns the end of the window, a multiple of 8. */
 static uint64_t mend_entry(OrderEntry *e, uint64_t offset, uint64_t room) {
   uint64_t words = room / 8 * 2;
   e->primary &= 1;
@@ -57,8 +58,8 @@ static uint64_t mend_entry(OrderEntry *e, uint64_t offset, uint64_t room) {
   return offset + words * 4;
 }
 
-/* Makes header and table true. `depth` 4: that alone; 5: the cells too; 6 and more: the list
- * too. Returns the size of the payload. */
+/* Corrects header and table; with `depth` 5 also the cells, with 6 or more also the list of
+ * pairs. Returns the size of the payload. */
 static size_t mend_format2(uint8_t *file, size_t size, unsigned depth) {
   OrderHeader2 h;
   memcpy(&h, file, sizeof h);
@@ -148,7 +149,7 @@ static Err read_order(const uint8_t *file, size_t size, uint32_t capacity, uint6
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size < 5) return 0;
-  unsigned mode = data[0] & 7; /* 0 and 1 as it is, 2 and 3 sealed, 4 to 7 mended */
+  unsigned mode = data[0] & 7; /* 0, 1: unchanged; 2, 3: valid checksums; 4 to 7: corrected */
   bool is_format1 = data[0] & 8;
   uint32_t capacity = 1 + data[1] + (data[2] & 15) * 256u, where;
   memcpy(&where, data + 1, sizeof where);

@@ -1,6 +1,6 @@
-/* Frames from a hostile head to the part of an agent that sends and stores in-memory copies. Nothing may
- * be written outside of its directory. Input: frames, each a type byte, a length byte and the body.
- * Depends on launch/peer. */
+/* Frames from a hostile head to the part of an agent that sends and stores in-memory
+ * copies. The agent must not write outside of its directory for copies. Input: frames, each
+ * a type byte, a length byte and the body. Depends on launch/peer. */
 #include <dirent.h>
 #include <sys/socket.h>
 
@@ -15,7 +15,7 @@ static void remove_root(void) {
   if (file_remove_all(root)) fprintf(stderr, "%s\n", err_message());
 }
 
-/* In root there is the agent's directory alone. */
+/* Creates root, which contains only the agent's directory for copies. */
 static void make_root(void) {
   char dir[128];
   if (*root) return;

@@ -1,5 +1,5 @@
-/* Recipe files as hostile bytes: the parser refuses or accepts, names stay names,
- * and lines keep their numbers. Depends on data/recipe. */
+/* Recipe files as hostile bytes: names in an accepted recipe contain no '/' or '..', and
+ * its config has as many lines as the recipe. Depends on data/recipe. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* SGM files as hostile bytes: one line comes out for each segment, whatever the
- * segments hold. Depends on data/unpack. */
+/* SGM files as hostile bytes: the output of an accepted file ends with a line feed and
+ * contains no CR and no NUL. Depends on data/unpack. */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
-/* Shards as hostile bytes. The first byte chooses the format and how much of the file is made
- * right before it is opened, so that each check is reached: nothing, the checksums, the header
- * and directory too, and a good file with one bit flipped. Depends on data/shard. */
+/* Shards as hostile bytes. The first byte selects the format and what is corrected before
+ * the file is opened, so that every check is reached: nothing; the checksums; also the
+ * header and directory; the same with one bit flipped afterwards. Depends on data/shard. */
 #include "data/shard.h"
 
 #include "data/shard_file.h"
@@ -8,8 +8,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Format 1: makes the header true for a payload of this size: as many pairs as it asks for and
- * have room, the rest tokens. Returns the size of the payload. */
+/* Format 1: corrects the header for a payload of this size: as many pairs as it has,
+ * if they fit, and tokens in the rest. Returns the size of the payload. */
 static size_t mend_format1(uint8_t *file, size_t size) {
   ShardHeader1 h;
   memcpy(&h, file, sizeof h);
@@ -26,7 +26,7 @@ static size_t mend_format1(uint8_t *file, size_t size) {
   return (size_t)h.payload;
 }
 
-/* Makes one directory entry true: its parts begin at *end, which moves behind them. */
+/* Corrects a directory entry: its parts begin at *end, which is set to their end. */
 static void mend_entry(ShardEntry *e, uint32_t number, uint64_t examples, uint64_t room,
                        uint64_t *end) {
   memset(e->name, 0, sizeof e->name);
@@ -52,8 +52,8 @@ static void mend_entry(ShardEntry *e, uint32_t number, uint64_t examples, uint64
   *end += examples * shard_index_bytes(1);
 }
 
-/* Format 2: makes header and directory true. Returns the size of the payload, or 0 where the
- * bytes are too few. */
+/* Format 2: corrects header and directory. Returns the size of the payload, or 0 if the
+ * file is too small. */
 static size_t mend_format2(uint8_t *file, size_t size) {
   ShardHeader2 h;
   memcpy(&h, file, sizeof h);
@@ -68,7 +68,7 @@ static size_t mend_format2(uint8_t *file, size_t size) {
   if (end > size) return 0;
   h.examples %= (size - end) / (16 * h.columns) + 1;
   uint64_t room = (size - end - 16 * h.examples * h.columns) / h.columns;
-  room -= room < 8 ? room : 8; /* alignment */
+  room -= room < 8 ? room : 8; /* the end of a column is aligned to 8 bytes */
   for (uint32_t i = 0; i < h.columns; i++) {
     ShardEntry e;
     uint8_t *at = file + sizeof h + i * sizeof e;
@@ -81,7 +81,7 @@ static size_t mend_format2(uint8_t *file, size_t size) {
   return (size_t)end;
 }
 
-/* Makes two columns of ids one group, as sentence pairs have it. */
+/* Puts the first two columns into one group, as in sentence pairs, if both contain ids. */
 static void join_sides(uint8_t *file) {
   ShardEntry e[2];
   ShardHeader2 h;
@@ -98,7 +98,8 @@ static void join_sides(uint8_t *file) {
 }
 
 static Err read_ids(Shard *s, const ShardColumn *c, const ShardValues *v) {
-  int32_t *ids = malloc(v->count * sizeof *ids + 1); /* not a byte too many */
+  /* No spare elements, so that the sanitizer detects an overflow. */
+  int32_t *ids = malloc(v->count * sizeof *ids + 1);
   REQUIRE(ids);
   Err err = shard_copy_ids(s, c, v, ids);
   for (size_t k = 0; k < v->count && !err; k++)
@@ -133,7 +134,7 @@ static Err read_pairs(Shard *s) {
   return ERR_OK;
 }
 
-/* Opens and reads everything; the first error, if any. */
+/* Opens the shard and reads everything; returns the first error. */
 static Err read_shard(const uint8_t *file, size_t size) {
   Shard s;
   TRY(shard_open(&s, fuzz_file(file, size)));

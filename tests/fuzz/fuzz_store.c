@@ -1,5 +1,5 @@
-/* model.json as hostile text: what is accepted is a model that can be laid out, and its
- * parameters are as many as its sizes say. Depends on model/store. */
+/* model.json as hostile text: the sizes of an accepted model are consistent, and if its
+ * parameters can be laid out, there is at least one. Depends on model/store. */
 #include "model/store.h"
 #include "model/transformer.h"
 
@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* One directory for the whole run; it holds one file. */
+/* Returns the directory of model.json, which all inputs use. */
 static const char *scratch_dir(void) {
   static char dir[] = "/dev/shm/fuzz-store-XXXXXX";
   static bool made;

@@ -1,5 +1,6 @@
-/* TensorBoard event files as hostile bytes. Checksums are made right first, so that the messages
- * are reached; every tag of an accepted event lies within it. Depends on format/tfevents. */
+/* TensorBoard event files as hostile bytes, as given and with corrected checksums, so that
+ * the messages are reached. Every tag must lie within its event. Depends on
+ * format/tfevents. */
 #include "format/tfevents.h"
 
 #include "fuzz_file.h"

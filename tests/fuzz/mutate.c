@@ -1,8 +1,8 @@
-/* Damages files of every kind and runs the program on them: each call must succeed or end
- * with exit code 1 or 2 and a message, without a signal, a report of a sanitizer, a raw
+/* Damages files of every kind and runs the program on them. Each call must succeed or exit
+ * with status 1 or 2 and a message, without a signal, a report of a sanitizer, a raw
  * control character, more than MEMORY or more than SECONDS. scripts/mutate makes the files.
- *   mutate DIR COUNT SEED   in DIR, COUNT damaged files; what fails is kept in DIR/findings
- * The program is part of this one and runs in a child, which is faster than to start it.
+ *   mutate DIR COUNT SEED   damages COUNT files of DIR; keeps those that fail in DIR/findings
+ * Runs the program's main() in a forked child, which is faster than starting the program.
  * Depends on all of the program. */
 int trireme_main(int argc, char **argv);
 #define main trireme_main
@@ -25,21 +25,21 @@ int trireme_main(int argc, char **argv);
 #include "fuzz_file.h"
 
 #define SECONDS 60
-#define MEMORY  ((long)1500 << 10) /* kB, with the sanitizer's own */
+#define MEMORY  ((long)1500 << 10) /* kB, including the sanitizer's own memory */
 
-/* What makes a damaged file reach further than its checksum; done to every other one. */
+/* How half of the damaged files are repaired, so that they pass the checks of checksums. */
 typedef enum {
   AS_IS,
   SEAL_BLOCKS,
   SEAL_JSON,
   NAME_HASH
-} Repair; /* NAME_HASH: in dataset.json */
+} Repair; /* NAME_HASH: writes the new hash to dataset.json */
 
 typedef struct {
   const char *file;
   bool text;
   Repair repair;
-  const char *call[16]; /* "unpack", "sgm" and "recipe" are calls of functions */
+  const char *call[16]; /* "unpack", "sgm" and "recipe" call a function instead of a command */
 } Case;
 
 #define SET     "set/"
@@ -153,7 +153,7 @@ static void die(const char *what) {
   exit(3);
 }
 
-/* Opens a gap of n bytes, or closes one. */
+/* Inserts n bytes; does nothing if there is no space. */
 static void insert(Bytes *b, size_t at, const void *bytes, size_t n) {
   if (b->len + n > b->room) return;
   memmove(b->at + at + n, b->at + at, b->len - at);
@@ -180,7 +180,7 @@ static const uint64_t edges[] = {0,          1,
 static void damage_bytes(Bytes *b) {
   size_t at = (size_t)draw(b->len ? b->len : 1), n = 1 + (size_t)draw(64);
   uint64_t edge = edges[draw(EDGES)];
-  if (draw(3) == 0) at = (size_t)draw(b->len < 256 ? b->len : 256); /* headers are read first */
+  if (draw(3) == 0) at = (size_t)draw(b->len < 256 ? b->len : 256); /* in the header */
   if (n > b->len - at) n = b->len - at;
   switch (draw(8)) {
     case 0:
@@ -212,7 +212,7 @@ static void damage_bytes(Bytes *b) {
   }
 }
 
-/* A word of the text, from a letter or digit to the next that is none. */
+/* Finds a word at or after a random position: lower-case letters, digits, '-' and '.'. */
 static void find_word(const Bytes *b, size_t *at, size_t *n) {
   *at = (size_t)draw(b->len ? b->len : 1);
   while (*at < b->len && !strchr("0123456789abcdefghijklmnopqrstuvwxyz-", b->at[*at])) ++*at;
@@ -246,7 +246,7 @@ static void damage_text(Bytes *b) {
       memset(run, "[{ax\xff"[draw(5)], sizeof run);
       insert(b, at, run, 1 + (size_t)draw(sizeof run));
       break;
-    default: { /* a line goes, or comes twice */
+    default: { /* removes or doubles a line */
       uint8_t *begin = memrchr(b->at, '\n', at), *end = memchr(b->at + at, '\n', b->len - at);
       size_t from = begin ? (size_t)(begin - b->at) : 0;
       size_t to = end ? (size_t)(end - b->at) : b->len;
@@ -278,7 +278,7 @@ static void write_bytes(const char *path, const void *bytes, size_t len) {
 }
 
 static void seal_blocks(Bytes *b) {
-  /* The end of the payload is at byte 56 of a shard, 32 of an order. */
+  /* The size of the payload is at byte 56 of a shard, at byte 32 of an order file. */
   size_t place = b->len > 64 && memcmp(b->at, "TRITOK", 6) == 0 ? 56 : 32;
   if (b->len < 64) return;
   uint64_t payload = fuzz_get64(b->at, place);
@@ -294,8 +294,8 @@ static void seal_json(Bytes *b) {
   str_free(&text);
 }
 
-/* dataset.json has the hash of the damaged tokenizer or manifest; of the manifest its length
- * too, as far as that has as many digits. */
+/* Writes the hash of the damaged tokenizer or manifest to dataset.json; also its length, if
+ * that has as many digits as before. */
 static void name_hash(const Str *dataset, const Bytes *good, const Bytes *b) {
   char old[65], new[65];
   Sha256 sha;
@@ -315,8 +315,8 @@ static void name_hash(const Str *dataset, const Bytes *good, const Bytes *b) {
   if (digits) memcpy(length, old_bytes, digits);
 }
 
-/* To look for leaks takes a hundred times as long as the call: one of each case is looked
- * at. The leak sanitizer asks this function, which has its name. */
+/* The search for leaks takes a hundred times as long as the call, so it is done once for
+ * each case. The leak sanitizer calls this function by its name. */
 static bool wants_leaks;
 int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void) {
@@ -374,7 +374,7 @@ static bool has_control(const Str *text) {
   return false;
 }
 
-/* What is wrong with how the call ended; NULL if nothing. */
+/* Returns what is wrong with the result of the call; NULL if nothing is. */
 static const char *judge(int status, const struct rusage *use) {
   static char told[64];
   Str err = {0};
@@ -448,7 +448,7 @@ static bool try_case(size_t which, uint64_t number) {
   return wrong == NULL;
 }
 
-/* The undamaged files must pass, or the damaged ones would prove nothing. */
+/* The undamaged file must pass; otherwise the damaged ones test nothing. */
 static void check_good(size_t which) {
   const Case *c = &cases[which];
   struct rusage use;

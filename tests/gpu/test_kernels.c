@@ -72,7 +72,7 @@ static void test_activate(Type type, Activation act, size_t rows, size_t width, 
         *y_bias = array_blank(type, n);
   float *want = host_floats(n), *want_dx = host_floats(n), *want_db = host_copy(db);
   double limit = type == TYPE_F32 ? 16 : 1;
-  /* Column sums of rounded values, or of unrounded ones. */
+  /* Limit for column sums, which may add rounded or unrounded values. */
   double coarse = type == TYPE_F32 ? 64 : 2 * type_epsilon(type) / type_epsilon(TYPE_F32);
   void *work = device_scratch(kernel_column_sums_work(rows, width));
   Dropout there = on_device(drop);
@@ -494,8 +494,8 @@ static void test_all_attention(Type type) {
       {2, 64, true, false, false, 64, 0.1f},
       {1, 64, false, true, false, 64, 0},
       {2, 64, false, false, true, 40, 0},
-      /* Groups of four heads, complete and incomplete; 4, 2 and 1 heads side by side; more keys
-       * than queries; dropout above one half. */
+      /* For attend_group.cu: complete and incomplete groups of four heads; lengths at which it
+       * stages 4, 2 and 1 heads at a time; more keys than queries; dropout above one half. */
       {8, 64, false, false, false, 14, 0.1f},
       {5, 64, true, false, false, 15, 0.1f},
       {7, 64, true, false, false, 28, 0.1f},

@@ -1,7 +1,7 @@
 #!/usr/bin/perl
-# An independent statement of the cleaning rules, to compare with:
+# An independent implementation of the cleaning rules, for comparison with prepare:
 #   clean_oracle.pl MIN MAX RATIO SOURCE TARGET OUT-SOURCE OUT-TARGET OUT-LINES
-# Writes the kept pairs, squeezed, and the numbers of the kept lines.
+# Writes the kept pairs, with squeezed white space, and the numbers of the kept lines.
 use strict;
 use warnings;
 my ($min, $max, $ratio, @path) = @ARGV;
@@ -10,7 +10,7 @@ for my $i (0 .. 4) {
   open($fh[$i], ($i < 2 ? '<' : '>') . ':encoding(UTF-8)', $path[$i]) or die "$path[$i]: $!";
 }
 
-# The number of words, and the length of the longest, once '|' is taken out.
+# Returns the number of words and the length of the longest one, after '|' is removed.
 sub words {
   my $text = shift;
   $text =~ tr/|//d;

@@ -1,6 +1,6 @@
-/* A model family and a task that no other file knows, for test_family.c: a bag-of-words regressor
- * that predicts a number for each text. The two tables, of families and of tasks, are at the end of
- * each part. */
+/* A model family and a task that are defined only here, for test_family.c: a bag-of-words
+ * regressor that predicts a number for each text. model_families ends the first part,
+ * train_tasks the second. */
 #ifndef TESTS_RATING_TASK_H
 #define TESTS_RATING_TASK_H
 
@@ -187,7 +187,7 @@ typedef struct {
 
 static const TaskKind rating_task, guess_task;
 static int closed;         /* number of calls of close_rating */
-static bool words_changed; /* the files of the data set are others than before */
+static bool words_changed; /* simulates that the files of the data set have changed */
 
 static void fill_texts(BagBatch *b, uint64_t key, uint32_t texts, float shift) {
   Rng rng = {.key = key};

@@ -8,13 +8,13 @@
 #include "train/graphs.h"
 
 struct Graph {
-  int work; /* number of the work in the graph */
+  int work; /* which work was captured: an index of seen.done */
 };
 
 /* Calls that the backend has received. */
 static struct {
   bool is_capturing, refuses;
-  int noted;     /* number of the work queued since begin_capture */
+  int noted;     /* index of the work queued since begin_capture; -1: none */
   int live;      /* number of existing graphs */
   int done[100]; /* how often each work was executed */
 } seen;

@@ -34,8 +34,8 @@ static void test_histogram_of_random_values_counts_each_bucket(void **state) {
   double sum = 0, squares = 0;
   for (size_t i = 0; i < VALUES; i++) {
     double size = ldexp(1, (int)rng_below(&rng, 60) - 50);
-    /* An odd mantissa, so that no value is a limit, of which negative ones would be counted
-     * below. */
+    /* Odd mantissas, so that no value equals a limit of a bucket: histogram_compute would
+     * count a negative one in the bucket below. */
     double unit = (double)(rng_below(&rng, 1 << 20) * 2 + 1) / (1 << 21);
     x[i] = (float)((rng_below(&rng, 2) ? size : -size) * unit);
     sum += 0.5 * (double)x[i];

@@ -116,7 +116,7 @@ static void open_life(void) {
   assert_int_equal(pipe2(leash, O_CLOEXEC), 0);
 }
 
-/* Called in the test's process after the agent was forked. */
+/* Closes the child's ends, in the test's process after the fork. */
 static void keep_life(void) {
   close(life[1]);
   close(leash[0]);

@@ -123,7 +123,7 @@ static Fixture *open_two_of(LaunchSpec spec, Hello hello) {
   connect_agent_as(f, 0, hello);
   connect_agent_as(f, 1, hello);
   expect_nothing(f, 0);
-  f->now += 11; /* after the last call */
+  f->now += 11; /* longer than GATHER_LAST_CALL */
   begin_two(f, 1);
   return f;
 }

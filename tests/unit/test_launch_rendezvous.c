@@ -86,7 +86,8 @@ static int connect_from(const Door *door, int last) {
   return fd;
 }
 
-/* Returns true if the door keeps this connection: its first message has arrived, and no end. */
+/* Returns true if the door has sent its first message on this connection, false if it has
+ * closed it. */
 static bool is_held(int fd) {
   uint8_t bytes[64];
   struct pollfd one = {.fd = fd, .events = POLLIN};

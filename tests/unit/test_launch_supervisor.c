@@ -297,7 +297,7 @@ static void test_supervisor_machine_without_memory_is_disconnected(void **state)
   mem_fail_after(0);
   assert_true(is_over);
   assert_int_equal(supervisor_result(f->supervisor, &is_reported), ERR_WORK);
-  assert_int_equal(channel_advance(f->agent[0]), ERR_WORK); /* the supervisor has closed it */
+  assert_int_equal(channel_advance(f->agent[0]), ERR_WORK); /* the channel is closed */
   close_fixture(f);
 }
 
@@ -391,7 +391,7 @@ static void test_supervisor_reports_the_ranks_that_may_join(void **state) {
   Fixture *f = open_fixture(spec);
   connect_agent(f, 0, TRIREME_VERSION);
   expect_nothing(f, 0);
-  f->now += 11; /* after the last call */
+  f->now += 11; /* longer than GATHER_LAST_CALL */
   json_t *body = expect(f, 0, MSG_BEGIN);
   assert_int_equal(protocol_int(body, "world_size", 0), 3);
   assert_int_equal(protocol_int(body, "max_ranks", 0), 12);

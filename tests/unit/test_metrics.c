@@ -68,7 +68,7 @@ static void test_metrics_tables_and_histograms_are_not_in_the_line(void **state)
   metrics_add(&m, "valid_bleu", 30);
   metrics_add_table(&m, "valid_samples", (MetricsTable){"a", 1, 1});
   metrics_end(&m);
-  metrics_begin(&m, 8, 1.5); /* a record without other values is no line */
+  metrics_begin(&m, 8, 1.5); /* a record with only a histogram adds no line */
   metrics_add_histogram(&m, "weights/a", &h);
   metrics_end(&m);
   metrics_close(&m);

@@ -555,7 +555,8 @@ static void check_golden(const Backend *b) {
       if (strcmp(word, "want") != 0) continue;
       piece(&o, b, w, m, v, g, N, step, lr, 1);
       for (int i = 0; i < N; i++) {
-        /* The error is relative to the largest value so far, at which rounding occurred. */
+        /* The error is relative to the largest value so far, because it contains the
+         * rounding errors of earlier steps. */
         most[i] = fmax(most[i], fabs(x[i]));
         if (!(fabs((double)w[i] - x[i]) <= 16 * EPS * fmax(most[i], 0.1)))
           fail_msg("%s, %s, step %d, weight %d: %.9g, PyTorch has %.9g", b->about, kind,

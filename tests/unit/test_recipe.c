@@ -126,7 +126,7 @@ static void test_recipe_every_key_is_read(void **state) {
   assert_string_equal(r.use[1].key, "test");
   assert_string_equal(r.use[1].word[0], "a.en");
   assert_int_equal(r.use[1].line, 10);
-  /* Lines keep their numbers; lines that only recipes have are blank. */
+  /* Lines keep their numbers: lines that only recipes have become blank lines. */
   assert_string_equal(str_text(&r.config),
                       "# a recipe\n\n\n\n\n\n\ntrain = a.en b.de\nvocab-size = 99\n"
                       "test = \"a.en\" b.de # more\n");

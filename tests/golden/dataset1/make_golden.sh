@@ -1,7 +1,7 @@
 #!/bin/sh
-# How this folder was made: with version 0.1.0 before data sets of format 2, the last one that
-# wrote format 1 ($1: its program, $2: its dump_batches), and SentencePiece's spm_train. The
-# tokenizer has no normalisation rules, so that it is small.
+# How this folder was made: with the last program that wrote format 1, version 0.1.0 ($1; its
+# dump_batches is $2), and SentencePiece's spm_train. The tokenizer has no normalisation rules, so
+# that it is small.
 set -eu
 perl -e 'srand 5; for (1 .. 300) { print join(" ", map { join "", map { chr 97 + int rand 8 } 1 .. 1 + int rand 4 } 1 .. 2 + int rand 5), "\n" }' > train.a
 tr a-h h-pa-g < train.a > train.b

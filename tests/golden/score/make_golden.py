@@ -16,7 +16,7 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
 
-# Hypothesis and three references; what each line is there for is plain from it.
+# Each row: a hypothesis and three references.
 HARD = [
     ("the cat sat on the mat .", "the cat sat on the mat .", "a cat sat on a mat .", ""),
     ("", "an empty hypothesis", "", "nothing"),
@@ -72,7 +72,7 @@ HARD = [
 
 WORDS = "the of a to in cat dog sat mat on , . house 3.5 is green and ran fast tree".split()
 
-# Blocks of script, all assigned for long; unassigned code points are left out.
+# Blocks of scripts that Unicode assigned long ago; unassigned code points are left out.
 RANGES = [(0x20, 0x7e)] * 6 + [
     (0x09, 0x0d), (0x1c, 0x20), (0xa0, 0x17f), (0x370, 0x3ff), (0x400, 0x45f), (0x5d0, 0x5ea),
     (0x600, 0x66f), (0x900, 0x97f), (0xe01, 0xe5b), (0x10a0, 0x10ff), (0x1680, 0x169c),
@@ -113,7 +113,8 @@ def salad(rng):
                         words.insert(at, rng.choice(vocabulary))
             row.append(words)
         rows.append([" ".join(words) for words in row])
-    # Lengths so unlike that the beam grows, one way and the other.
+    # Very different lengths, for which TER widens its beam: a short hypothesis, and a short
+    # reference.
     long = " ".join(rng.choice(WORDS) for _ in range(130))
     rows.append(["cat", long, long, "cat dog", long])
     rows.append([long, "cat", "dog", long, "the"])
@@ -130,11 +131,11 @@ def limits():
         rest = words[:start] + words[start + size:]
         return rest[:at] + words[start:start + size] + rest[at:]
 
-    pairs = [(new[:n] + words[:75 - n], words) for n in (24, 25, 26)]  # the beam: 25
+    pairs = [(new[:n] + words[:75 - n], words) for n in (24, 25, 26)]  # the width of the beam: 25
     pairs += [(moved(0, 1, n), words) for n in (49, 50, 51)]  # the distance of a shift: 50
-    pairs += [(moved(2, n, 30), words) for n in (9, 10, 11, 12)]  # its length: 10
-    # Candidates: 1000; with 960 and with 1040 these would be others. Then one
-    # where a run of words is shifted to its own end.
+    pairs += [(moved(2, n, 30), words) for n in (9, 10, 11, 12)]  # the length of a shift: 10
+    # The number of shift candidates, 1000: 960 or 1040 would give other scores. In the last pair a
+    # run of words is shifted to its own end.
     for hyp, ref in (("baaaababab" "aabbaaaaba" "baaabbaba", "bbaabbbbaa" "baabaaaabb" "aaaaaabaa"),
                      ("bbbbbbaabb" "bbaaaabaab" "aababba", "babbaababa" "ababbbbabb" "babaaba"),
                      ("ccaaabbbaa", "bbcabcaaccc")):

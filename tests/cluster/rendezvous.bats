@@ -239,6 +239,22 @@ stranger() {
   has_line first "stopped at step"
 }
 
+@test "a host that joins a run with too few micro-batches for its rank is set aside, and training goes on" {
+  meet h1 --nnodes 1:3 -- --steps 1000000 --save-every 10 --micro-batches 2
+  meet h2 --nnodes 1:3 -- --steps 1000000 --save-every 10 --micro-batches 2
+  until_true has_line h1 "2 ranks on 2 machines"
+  until_true has_trained 10
+  meet h3 --nnodes 1:3 -- --steps 1000000 --save-every 10 --micro-batches 2
+  until_true has_line h1 "the run has 2 micro-batches per step, too few for 3 ranks"
+  until_true has_line h1 "h3 \(10\.7\.0\.3\) is set aside: the ranks ended with status 2 when it joined"
+  until_true has_lines h1 2 "2 ranks on 2 machines"
+  until_true has_trained $(($(last_step run) + 20))
+  kill -TERM "$(head_pid)"
+  [ "$(status_of h1)" -eq 3 ] || { cat h1; false; }
+  [ "$(status_of h2)" -eq 0 ] || { cat h2; false; }
+  [ "$(status_of h3)" -eq 0 ] || { cat h3; false; }
+}
+
 @test "a host that joins and cannot reach all others is set aside, and they go on" {
   meet h1 --nnodes 2:3 -- --steps 1000000 --save-every 10
   meet h2 --nnodes 2:3 -- --steps 1000000 --save-every 10

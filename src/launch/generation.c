@@ -109,6 +109,12 @@ static void note_failed_stop(Generation *g, int64_t rank, int status, int signal
   snprintf(g->fault, sizeof g->fault, "rank %lld on %s: %s", (long long)rank, where, how);
 }
 
+/* Returns true if a rank has ended with status 2 before any fault. mpirun then kills the others,
+ * or they miss that rank: their failures are not the cause. */
+static bool is_refused(const Generation *g) {
+  return g->passed_status == ERR_USAGE && !g->has_fault;
+}
+
 void generation_note_end(Generation *g, int64_t rank, int status, int signal_number,
                          const char *where, double now) {
   char how[64];
@@ -132,6 +138,7 @@ void generation_note_end(Generation *g, int64_t rank, int status, int signal_num
     note_failed_stop(g, rank, status, signal_number, where);
     return;
   }
+  if (is_refused(g)) return;
   if (status < 0 && g->mpirun_ended > 0) {
     blame_mpirun(g, now);
     return;
@@ -179,7 +186,10 @@ bool generation_is_over(const Generation *g) {
 
 bool generation_must_kill(Generation *g, double now) {
   if (generation_is_over(g)) return true;
-  if (generation_has_lost_mpirun(g, now) && !g->is_stopping) blame_mpirun(g, now);
+  if (generation_has_lost_mpirun(g, now) && !g->is_stopping) {
+    if (is_refused(g)) return true;
+    blame_mpirun(g, now);
+  }
   if (g->has_fault) return !g->is_fault_exit || now - g->fault_time > EXIT_GRACE;
   return g->passed_status && !g->is_stopping && now - g->fault_time > STATUS_GRACE;
 }

@@ -94,6 +94,19 @@ static void test_generation_status_2_of_one_passes(void **state) {
   generation_free(&g);
 }
 
+static void test_generation_failures_after_status_2_are_not_the_cause(void **state) {
+  (void)state;
+  Generation g = make_generation(4);
+  generation_note_end(&g, 0, 2, 0, "a", 5);
+  generation_note_end(&g, 1, 1, 0, "b", 5.1);
+  generation_note_mpirun(&g, 2, 0, 5.2);
+  generation_note_end(&g, 2, -1, 9, "b", 5.3);
+  assert_false(generation_must_kill(&g, 5.4));
+  assert_true(generation_must_kill(&g, 7));
+  assert_int_equal(generation_outcome(&g, true), OUTCOME_STATUS);
+  generation_free(&g);
+}
+
 static void test_generation_status_3_waits_for_the_others(void **state) {
   (void)state;
   Generation g = make_generation(2);
@@ -187,6 +200,7 @@ int main(void) {
       cmocka_unit_test(test_generation_without_any_worker_is_not_repeated),
       cmocka_unit_test(test_generation_stall_blames_the_named_rank),
       cmocka_unit_test(test_generation_status_2_of_one_passes),
+      cmocka_unit_test(test_generation_failures_after_status_2_are_not_the_cause),
       cmocka_unit_test(test_generation_status_3_waits_for_the_others),
       cmocka_unit_test(test_generation_mpirun_end_waits_for_the_workers_ends),
       cmocka_unit_test(test_generation_mpirun_status_0_allows_late_reports),

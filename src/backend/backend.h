@@ -293,10 +293,10 @@ typedef struct Backend {
   const struct DeviceCommOps *comm;
 } Backend;
 
-/* Limits that decide which GEMMs run in fp8 with --precision fp8: forward and dgrad, if the gain
- * exceeds the cost of rounding the operands. Excluded are rows above FP8_MAX_DIM (logits and
- * their gradients), where one scale per row would round small but relevant elements to 0, and
- * wgrad, where both operands would have to be transposed. */
+/* Limits that decide which GEMMs run in fp8 with --precision fp8: forward and dgrad, if the
+ * gain exceeds the cost of rounding the operands. Excluded are rows of more than FP8_MAX_DIM
+ * elements (logits and their gradients), where one scale per row would round small but relevant
+ * elements to 0, and wgrad, where both operands would have to be transposed. */
 #define FP8_MIN_DIM    1024
 #define FP8_MAX_DIM    16384
 #define FP8_MIN_TOKENS 4096

@@ -109,7 +109,7 @@ static Err run_up(ClusterSpec *spec, const OptSet *opts) {
   Err err = cluster_up(spec, dir);
   if (err == ERR_STOPPED) return err;
   ErrRecord failure = err_copy();
-  /* A closed port may be the cause of a failure. */
+  /* Print the ports after an error too, because a closed port may be its cause. */
   TRY(cluster_print_rules(spec, opt_text(opts, "inventory")));
   if (err) return err_give(&failure);
   if (!dir[0])

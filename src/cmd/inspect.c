@@ -5,7 +5,7 @@
 #include "train/task.h"
 
 Err cmd_inspect(OptSet *opts) {
-  const TaskKind *kind = task_find(opt_text(opts, "task")); /* its choices are the tasks */
+  const TaskKind *kind = task_find(opt_text(opts, "task")); /* never NULL: a valid choice */
   log_quiet(opt_flag(opts, "quiet"));
   TRY(cmd_refuse_ranks("inspect", "call it without mpirun or srun"));
   if (!kind->inspect)

@@ -126,7 +126,8 @@ static bool is_train(const Launch *l) {
   return strcmp(l->argv[0], "train") == 0;
 }
 
-/* Returns the value of an option of the workers' command, which must know it, or NULL. */
+/* Returns the value of an option in the workers' command, or NULL. The command must have an
+ * option of this name. */
 static const char *get_option(const Launch *l, const char *name) {
   return l->options ? opt_text(l->options, name) : find_option(l->argv, l->spec.args, name);
 }
@@ -184,7 +185,8 @@ static Err choose_log_dir(Launch *l, const OptSet *opts) {
   return file_join(l->log_dir, run, "launch");
 }
 
-/* Refuses more ranks on a host than its max_slots. `auto`, `cpu` and `gpu` are limited to them. */
+/* Refuses more ranks on a host than its max_slots. With --nproc-per-node auto, cpu and gpu the
+ * number is limited to max_slots (launch/machine.c). */
 static Err check_max_slots(const Launch *l) {
   for (size_t i = 0; i < l->hosts.count; i++) {
     const Host *h = &l->hosts.host[i];

@@ -179,7 +179,8 @@ static bool is_complete(const char *out) {
   return file_join(path, out, "dataset.json") == ERR_OK && file_exists(path);
 }
 
-/* A conversion takes all settings except --out and --window-pairs from the old data set. */
+/* Refuses options that --convert does not use: it takes all settings except --out and
+ * --window-pairs from the old data set. */
 static Err refuse_text_options(const OptSet *opts) {
   static const char *const allowed[] = {"convert", "out", "window-pairs", "quiet"};
   for (const OptSpec *s = cmd_options(); s->name; s++) {
@@ -216,8 +217,8 @@ static const char *host_of(void *comm, int rank) {
   return comm_host(comm, rank);
 }
 
-/* Sets no limit: reading text, learning a vocabulary and writing take a time that depends on
- * the text and the disk. */
+/* Reports progress without a time limit: reading text, learning a vocabulary and writing take a
+ * time that depends on the text and the disk. */
 static void report_place(void *comm, const char *place) {
   comm_report(comm, COMM_NO_LIMIT, "%s", place);
 }

@@ -99,7 +99,7 @@ size_t collective_reduce_work(const Collectives *c, size_t bucket, size_t piece,
   return c->has_segment ? 0 : message_reduce_work(c->group->size, bucket, piece, bf16);
 }
 
-/* Hashes the sizes of the ranks' parts, which must be equal on all ranks. */
+/* Hashes the list of the sizes of all ranks' parts; every rank must pass the same list. */
 static uint64_t hash_offsets(const size_t *off, int size) {
   uint64_t hash = 0;
   for (int r = 0; r < size; r++) hash = rng_mix(hash, off[r + 1] - off[0]);

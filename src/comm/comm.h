@@ -54,10 +54,10 @@ typedef struct {
 } CommTraffic;
 CommTraffic comm_traffic(const Comm *c);
 
-/* Counts as progress and stores a text such as "step 840, backward", which other ranks print
- * if this rank is lost. This rank counts as lost if its next comm_report or comm_begin_wait
- * takes longer than `limit` seconds or the rank timeout, whichever is longer. Costs a mutex
- * and a snprintf. */
+/* Reports progress: stores a text such as "step 840, backward", which other ranks print if this
+ * rank is lost. This rank counts as lost if it does not call comm_report or comm_begin_wait
+ * again within `limit` seconds or the rank timeout, whichever is longer. Costs a mutex and a
+ * snprintf. */
 void comm_report(Comm *comm, double limit, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* A `limit` for operations of unknown length (disk, standard input): heartbeats alone keep
  * the rank alive. */

@@ -29,7 +29,7 @@ typedef struct {
 
 void queue_init(Queue *q, Comm *comm);
 void queue_free(Queue *q);
-/* Called by the communication thread before a job is submitted. */
+/* The communication thread calls it before the first job is submitted. */
 void queue_begin(Queue *q, Messages *messages, bool any_thread);
 /* The loop of the communication thread: runs jobs and the watchdog until queue_close is
  * called and the queue is empty. */

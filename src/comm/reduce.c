@@ -174,8 +174,8 @@ void reducer_set_order(Reducer *q, ReduceAnnounce announce, const void *model) {
     if (q->bucket[i].missing) q->order[o.completed++] = i;
 }
 
-/* After the last bucket the backward pass is over and the next call is reducer_finish, which
- * waits. */
+/* Marks the last bucket's job as awaited: the backward pass is then over, and the next call is
+ * reducer_finish, which waits for the job. */
 static void submit_bucket(Reducer *q, size_t i) {
   q->bucket[i].job.awaited = q->sent == q->buckets;
   comm_submit(q->comm, &q->bucket[i].job);

@@ -1,7 +1,7 @@
 /* Collectives in the phases of a shared segment (segment.h).
  *
  * Sums. Each rank adds the contributions to its own piece of a bucket in rank order and
- * publishes the sum, which the others copy one phase later. Slots are small and stay in the
+ * publishes the sum, which the others copy in the next phase. Slots are small and stay in the
  * cache, so each gradient is read from and written to main memory once. Depends on segment,
  * add. */
 #include "comm/shared.h"

@@ -138,8 +138,8 @@ typedef enum {
   LOSS_STALL /* heartbeats arrive, but its main thread makes no progress */
 } Loss;
 
-/* Reports to `trireme launch` that rank r is the cause. This process exits first and would
- * be blamed. */
+/* Reports to `trireme launch` that rank r is the cause. Without the report launch would name
+ * this rank, whose process exits first. */
 static void report_to_launcher(const Heartbeats *h, int r, const char *what) {
   char doing[DOING_MAX], text[DOING_MAX + 256];
   snprintf(text, sizeof text, "rank %d on %s: %s; last reported: %s", r,

@@ -8,7 +8,8 @@
 
 #include "backend/type.h"
 
-/* bytes; a multiple of a CPU cache line and of the 128 bytes that a warp accesses. */
+/* Alignment of each array in bytes: a multiple of a CPU cache line and of the 128 bytes that a
+ * warp accesses. */
 #define ARENA_ALIGN ((size_t)256)
 
 typedef struct {

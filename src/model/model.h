@@ -48,8 +48,8 @@ typedef struct {
 typedef struct {
   size_t max_tokens; /* longest sentence in tokens, including eos */
   size_t d_model, ffn_dim, head_dim, vocab;
-  /* Output columns of the widest GEMMs. The first one counts for the fp8 buffers even if it is
-   * above FP8_MAX_DIM. */
+  /* Output columns of the widest GEMMs. The memory estimate of the fp8 buffers includes the
+   * first one even if it is above FP8_MAX_DIM. */
   size_t gemm_widths[4];
   /* Number of weights in the GEMMs that a source token and a target token pass through, for
    * FLOP counts. A family with a single sequence uses only the first. */
@@ -77,8 +77,8 @@ struct ModelFamily {
   /* small|base|big"|presets of this family, values of --preset: "tiny|small|base|big" */
   const char *presets;
   const char *default_preset;
-  /* Tables of the options of train that `configure` reads beside --preset; ends with NULL. Two
-   * families may list the same table. A name must not be in two tables. */
+  /* Tables of the options of train that `configure` reads in addition to --preset; ends with
+   * NULL. Two families may list the same table. A name must not be in two tables. */
   const OptSpec *const *options;
 
   /* Sets the configuration from the options; the data set determines the remaining members. */

@@ -1,6 +1,6 @@
-/* A model directory: model.json (configuration and checksums), weights.safetensors, and the files
- * that its task needs beside them, such as tokenizer.model. A checkpoint directory has these files
- * and others. Depends on format, model.h. */
+/* A model directory: model.json (configuration and checksums), weights.safetensors, and the
+ * files that its task also needs, such as tokenizer.model. A checkpoint directory has these
+ * files and others. Depends on format, model.h. */
 #ifndef MODEL_STORE_H
 #define MODEL_STORE_H
 

@@ -34,7 +34,7 @@ static void lay_out_stack(Transformer *t, Arena *a, int stack) {
   size_t tokens = t->model.capacity, d = (size_t)c->d_model, heads = (size_t)c->heads,
          ffn = (size_t)c->ffn_dim;
   int per_layer = stack ? 3 : 2;
-  /* Without backward, two buffers that are used alternately are enough. */
+  /* Without backward no activations are kept, so two alternating buffers are enough. */
   void *sum[2] = {0}, *y[2] = {0};
   float *stats = NULL;
   for (int i = 0; i <= s->sublayers; i++) {

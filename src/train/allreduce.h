@@ -26,7 +26,8 @@ typedef struct {
 typedef struct {
   Comm *comm;
   const Backend *backend;
-  /* Description of the transport and why it was selected, for the log; "" without a choice. */
+  /* Description of the transport and why it was selected, for the log; "" with one rank or
+   * without GPUs, when there is nothing to select. */
   char about[160];
   const DeviceCommOps *ops; /* functions of NCCL; NULL: all-reduce through host memory */
   /* Open NCCL communicator; NULL: not open, or all-reduce through host memory. */

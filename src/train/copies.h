@@ -19,8 +19,8 @@ const char *copies_dir(void);
 NODISCARD Err copies_new(Copies **out, const char *run, const TrainArrays *shape,
                          const Backend *backend);
 bool copies_is_writing(Copies *c);
-/* Returns false if a new copy would not fit into memory beside the last one, which is kept
- * until the new one is complete. Then counts the copy as failed, and warns the first time. */
+/* Returns false if a new copy would not fit into memory together with the last one, which is
+ * kept until the new one is complete. Counts such a copy as failed; warns the first time. */
 bool copies_has_room(Copies *c, uint64_t step);
 /* Waits until no copy is being written and returns the snapshot, which the caller fills before
  * it calls copies_commit. */

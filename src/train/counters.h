@@ -9,7 +9,7 @@ typedef struct {
   uint64_t step;
   uint64_t predictions, examples; /* totals over all steps, such as target tokens and pairs */
   uint64_t micro_batches; /* micro-batches per step; 0: not recorded by an older version */
-  /* batch_tokens is 0 if an older version wrote the checkpoint, without these two. */
+  /* batch_tokens is 0 in a checkpoint of an older version, which did not store these two. */
   uint64_t batch_tokens, seed;
   double best_score;
   uint64_t best_step;

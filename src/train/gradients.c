@@ -25,7 +25,7 @@ static Err finish_host_reduce(Gradients *q, GradRound round) {
   return ERR_OK;
 }
 
-/* Path GRADS_COPIED. The copy waits for the GPU. */
+/* Path GRADS_COPIED. Copying to host memory blocks until the GPU has computed the gradients. */
 
 static Err copy_to_host(Gradients *q) {
   return q->backend->get(q->backend, q->host, q->g, q->n * sizeof(float));

@@ -43,8 +43,8 @@ typedef struct {
   Reducer *reducer;
   size_t n;
   float *g; /* (n) gradients in the backend's memory */
-  /* (n) buffer in host memory for collectives; on a CPU the same array as g. Other arrays may
-   * use it between two steps. */
+  /* (n) buffer in host memory for collectives; on a CPU the same array as g. Between two steps
+   * it may hold other arrays. */
   float *host;
   bool is_pinned; /* `host` is page-locked, so that a GPU copies it at full speed */
 } Gradients;

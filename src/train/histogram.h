@@ -10,11 +10,12 @@
 #define HISTOGRAM_BUCKETS (2 * 168 * 4 + 1)
 
 typedef struct {
-  /* Of the finite values; the others are left out. If count is 0, the rest is 0 too. */
+  /* Statistics of the finite values; the others are not counted. If count is 0, the other
+   * fields are 0 too. */
   double min, max, count, sum, square_sum;
   size_t buckets;
-  /* bucket[i] values are below limit[i] and at least limit[i - 1]; the first bucket begins at
-   * `min`. Neighbouring empty buckets are merged. */
+  /* bucket[i] is the number of values below limit[i] and at least limit[i - 1]; the first
+   * bucket begins at `min`. Neighbouring empty buckets are merged. */
   double limit[HISTOGRAM_BUCKETS], bucket[HISTOGRAM_BUCKETS];
 } Histogram;
 

@@ -455,10 +455,10 @@ Err train_loop(Trainer *t, TrainResult *r) {
     log_info("resume   the run is at step %" PRIu64 ", and its last step is %" PRIu64
              ": nothing is left to train; pass more --steps or --epochs to continue",
              t->run.at.step, t->steps);
-  /* The previous process ended before a checkpoint that was due was complete, but left an
-   * in-memory copy, from which this one continues. */
+  /* Save the checkpoint that was due when the previous process ended. That process left an
+   * in-memory copy of this step, from which this one continues. */
   if (t->run.saved != t->run.at.step && is_save_due(t)) TRY(train_save(t, SAVE_IN_BACKGROUND));
-  /* The previous process was interrupted during this validation. */
+  /* Repeat the validation during which the previous process was interrupted. */
   if (t->run.at.step && is_validation_due(t)) TRY(note_stop(run_validation(t), r));
   while (!r->stopped && t->run.at.step < t->steps && !must_stop(t, r))
     TRY(note_stop(run_step(t), r));

@@ -160,7 +160,7 @@ static Err make_header(TfeventsSink *s, const MetricsSpec *spec) {
   tfevents_add_version(&s->header, now);
   tfevents_add_start(&s->header, now, spec->step + 1);
   if (!s->has_hparams) {
-    const uint64_t first_step = 0; /* no session start discards it */
+    const uint64_t first_step = 0; /* a session start never discards step 0 */
     TfSummary summary = tfevents_begin(&s->header, now, first_step);
     tfevents_add_hparams(&summary, spec->options, now);
     tfevents_end(&summary);
@@ -271,13 +271,14 @@ static void add_values(TfeventsSink *s, const MetricsRecord *r) {
     s->out.len = begin;
 }
 
-/* Events such as a restart may occur several times at one step, and TensorBoard has no place for
+/* Events such as a restart may occur several times at one step, and TensorBoard cannot show
  * them: of their records only the session start is written. */
 static Err write_tfevents(void *sink, const MetricsRecord *r) {
   TfeventsSink *s = sink;
   str_clear(&s->out);
   if (r->undoes_later) tfevents_add_start(&s->out, get_time(), r->step + 1);
-  /* A process that began with an in-memory copy may roll back to an earlier checkpoint. */
+  /* A process that began with an in-memory copy may roll back to an earlier step. Readers then
+   * discard the values in `written`, so these are written again. */
   if (r->undoes_later && r->step < s->step) str_clear(&s->written);
   if (!r->event) add_values(s, r);
   TRY(str_check(&s->out));

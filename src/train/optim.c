@@ -50,8 +50,8 @@ void optim_layers(const OptimSpec *o, const Backend *b, const Params *params, fl
     /* The first update initializes the running mean. It is not always step 0, which may have
      * been skipped. */
     second[i] = second[i] > 0 ? keep * second[i] + (1 - keep) * norm2 : norm2;
-    /* Bounded: a weight with zero gradients has second[i] = 0, and 0 * infinity would be
-     * NaN. */
+    /* Limit the factor to FLT_MAX: if all gradients of a weight are 0, second[i] is 0 and the
+     * factor could be infinite; 0 * infinity is NaN. */
     double factor = fmin(scale / (sqrt(second[i]) + (double)o->epsilon), (double)FLT_MAX);
     MomentumStep s = {
         .lr = (float)lr, .beta = o->beta1, .decay = o->decay, .scale = (float)factor};

@@ -118,6 +118,6 @@ Err pass_whole(Pass *p, const void *batch, StepKey key, float scale, const StepN
 
 Err pass_end(Pass *p, StepNumbers *now) {
   const Backend *b = p->backend;
-  p->model->predictions = 0; /* pass_end returns their losses in now->loss */
+  p->model->predictions = 0; /* the losses of these predictions are returned in now->loss */
   return b->get(b, now, p->now, sizeof *now);
 }

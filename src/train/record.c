@@ -34,8 +34,8 @@ static void print_crc(uint32_t crc, char out[DIGITS + 1]) {
   snprintf(out, DIGITS + 1, "%08" PRIx32, crc);
 }
 
-/* Keys of the counters that a task names. A task that this program does not have, in a checkpoint
- * of another program, leaves them unknown. */
+/* Return the keys of the counters in training.json. A task names them; a task that this program
+ * does not know, from a checkpoint of another version, gets general names. */
 static const char *get_predictions_key(const TrainCounters *c) {
   const TaskKind *kind = task_find(c->task);
   return kind ? kind->predictions_total : "predictions";

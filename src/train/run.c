@@ -29,8 +29,8 @@ double run_elapsed(const Run *r) {
   return r->at.seconds + progress_clock() - r->began;
 }
 
-/* Compares with the checkpoint, which has a checksum, because DIR/config may be lost or
- * edited. */
+/* Fails if --batch-tokens or --seed differ from those in the checkpoint, which has a checksum;
+ * DIR/config may be lost or edited. */
 static Err check_order(const TrainCounters *c, uint64_t batch_tokens, uint64_t seed) {
   if (!c->batch_tokens || (c->batch_tokens == batch_tokens && c->seed == seed)) return ERR_OK;
   return err_set(ERR_USAGE,

@@ -36,7 +36,7 @@ typedef struct {
 } Run;
 
 void run_init(Run *r, const char *dir);
-/* run_close_saver waits until the saver and the copies have been written; call it before the
+/* run_close_saver waits until checkpoints and in-memory copies are written; call it before the
  * arrays and the device are freed. run_close closes the metrics and releases the lock. Both do
  * nothing if not open. */
 void run_close_saver(Run *r);

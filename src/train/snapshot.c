@@ -52,8 +52,9 @@ static Err load_or_begin(Trainer *t, TrainArrays *a) {
   return ERR_OK;
 }
 
-/* Makes the current data set the run's own. Warns if it was another one, but not after a
- * roll-back (is_warm) to a checkpoint that still names the data set before --accept-data. */
+/* Stores the hash of the current data set in the counters. Warns if the run had another data
+ * set, but not after a roll-back (is_warm), because the checkpoint may be older than
+ * --accept-data. */
 static void adopt_data(Trainer *t) {
   TrainCounters *at = &t->run.at;
   if (!t->world.is_warm && *at->data && strcmp(at->data, t->task->data_hash) != 0)

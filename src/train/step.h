@@ -5,9 +5,9 @@
 #include "train/trainer.h"
 
 /* Computes gradients, reduces them over the ranks and updates the weights. *is_healthy is false
- * if the loss or the gradient is not finite and a smaller loss scale would not help. In this
- * case, if the step is skipped (sum->skipped), and with ERR_STOPPED (a second signal ended the
- * step), the weights are unchanged. */
+ * if the loss or the gradient is not finite and a smaller loss scale would not help. The
+ * weights are unchanged in this case, if the step is skipped (sum->skipped), and with
+ * ERR_STOPPED (a second signal ended the step). */
 NODISCARD Err train_step(Trainer *t, double lr, StepSum *sum, bool *is_healthy);
 /* Waits for weights that NCCL is gathering from other ranks. Must be called before the host
  * waits for the device for another reason. Adds the time to `sum`. */

@@ -73,7 +73,7 @@ struct TaskKind {
   const char *sums[MODEL_SUMS];
   int shown_sum;       /* index of the sum that the log prints as loss */
   bool has_perplexity; /* the log also prints exp(loss), for that sum and for metrics[0] */
-  /* Name in the log; name of the rate in metrics.jsonl. */
+  /* Name of the predictions (or examples) in the log; name of their rate in metrics.jsonl. */
   const char *predictions, *predictions_per_s;
   const char *examples, *examples_per_s;
   /* Keys in training.json of the totals of the run. */

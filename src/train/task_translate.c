@@ -263,8 +263,8 @@ typedef struct {
   double period; /* seconds between two progress lines */
 } SearchProgress;
 
-/* Prints the progress of rank 0, every `period` seconds. The other ranks translate as many
- * sentences. */
+/* Prints the progress of rank 0, every `period` seconds. The other ranks translate about as
+ * many sentences. */
 static void show_progress(SearchProgress *p) {
   double now = progress_clock();
   if (comm_rank(p->comm) != 0 || now - p->shown < p->period) return;

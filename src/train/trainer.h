@@ -28,9 +28,9 @@ typedef struct {
   double tokens[2]; /* TaskBatch.tokens */
   double grad_norm; /* norm of the last finite gradient, before clipping */
   double data, forward, backward, wait, update; /* seconds on this rank */
-  double save;           /* seconds on this rank for checkpoints; 0 in the sums of one step */
+  double save; /* seconds on this rank for checkpoints; 0 in the result of a single step */
   double sent, received; /* bytes of messages of this rank */
-  double grad_divisor; /* of the last step: its gradients are sums, divided by this the mean */
+  double grad_divisor;   /* of the last step: summed gradient / grad_divisor = mean gradient */
   double allocations;
   /* Number of steps; number of those skipped because the gradient overflowed. */
   uint64_t steps, skipped;

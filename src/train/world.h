@@ -43,10 +43,10 @@ bool world_has_fault(const World *w, const char *what, uint64_t step);
 /* Micro-batches. Of W ranks, rank r computes the micro-batches r, r + W, r + 2W … of a step. A
  * round is W consecutive micro-batches. */
 
-/* Sets the number of micro-batches per step: `asked` (0: not given), or `saved` in the
- * checkpoint (0: new run), or one per rank, and at least `max_ranks`. Fails if `asked` differs from
- * `saved`, or if there are more ranks. The result is the same on all ranks; `saved` and `max_ranks`
- * are read on rank 0 only. */
+/* Sets the number of micro-batches per step: `asked` if not 0, otherwise `saved` from the
+ * checkpoint if not 0, otherwise (new run) the larger of the number of ranks and `max_ranks`.
+ * Fails if `asked` differs from `saved`, or if there are more ranks than micro-batches. The
+ * result is the same on all ranks; `saved` and `max_ranks` are read on rank 0 only. */
 NODISCARD Err world_settle_micro_batches(World *w, uint32_t asked, uint64_t saved,
                                          uint32_t max_ranks, uint32_t *count);
 uint32_t world_rounds(const World *w, uint32_t micro_batches);

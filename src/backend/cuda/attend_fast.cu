@@ -295,7 +295,8 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
   /* Phase 2: dk and dv. */
   for (int kt = warp; kt < k_tiles; kt += WARPS) {
     int j0 = kt * 16;
-    /* k and v stay in registers; wider heads reload them. */
+    /* k and v stay in registers, except those of heads of more than 64 columns, which are
+     * reloaded. */
     constexpr bool RESIDENT = D <= 64;
     uint4 k_lo[D / 32], k_hi[D / 32], v_lo[D / 32], v_hi[D / 32];
     auto load_keys = [&](int c) {

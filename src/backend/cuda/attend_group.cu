@@ -333,8 +333,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
         finish(x, head, tile);
       });
     } else {
-      /* Processes one head at a time, with its keys in several steps; also if there are no
-       * keys. */
+      /* More than ROWS keys, or none: processes one head at a time, with its keys in several
+       * steps. */
       Sums x;
       clear(x);
       each_step(true, [&](Step now, uint32_t stage) {

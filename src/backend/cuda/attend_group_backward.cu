@@ -189,7 +189,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
       int rows = min(ROWS, w.rows - w.i_at);
       int keys = min(w.by_keys ? KEYS : ROWS, w.keys - w.j_at);
       int q0 = w.q0 + w.i_at, k0 = w.k0 + w.j_at;
-      /* All warps must have read the rows of the last round before these are overwritten. */
+      /* All warps must have read the rows of the last round before they are overwritten. */
       if (again) __syncthreads();
       if (!again || !w.by_queries) {
         copy_tiles(w, in.q, TILE, q, q0, a.q_ld, rows, h);

@@ -235,7 +235,7 @@ static __global__ void __launch_bounds__(128)
   size_t chunk = blockIdx.x, next = (chunk + 1) * CHUNK;
   if (next >= rows) return;
   int32_t id = sorted[next];
-  if (sorted[next - 1] != id) return; /* no id continues in the next chunk */
+  if (sorted[next - 1] != id) return; /* no id of this chunk continues in the next */
   /* the id began in an earlier chunk */
   if (chunk > 0 && sorted[chunk * CHUNK - 1] == id) return;
   size_t chunks = (rows + CHUNK - 1) / CHUNK, end = chunk + 1, lane = threadIdx.x % 32;

@@ -141,7 +141,7 @@ static __device__ void transpose_strip(uint8_t *to, float *scale, const Low *w, 
 }
 
 /* Converts x (rows, n), from the last row to the first because the last may still be in L2.
- * Before x it converts w: (more, n) unchanged or, if TRANSPOSES, the columns of (n, more). */
+ * Before x it converts w: the rows of (more, n) or, if TRANSPOSES, the columns of (n, more). */
 template <int WARPS, int VECS, bool TRANSPOSES>
 static __global__ void __launch_bounds__(THREADS)
     convert(Fp8 to, const Low *x, const Low *w, size_t rows, size_t n, size_t more) {

@@ -112,8 +112,9 @@ static __device__ __forceinline__ void increase_registers(void) {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* Returns four bytes, each all ones or zeros. Nibble i of `which` is 8 + the number (0 to 7) of
- * the byte in the two words whose highest bit byte i repeats (prmt with sign replication). */
+/* Returns four bytes, each all ones or zeros: byte i repeats the highest bit of one of the
+ * eight bytes of the two words (prmt with sign replication). Nibble i of `which` is 8 + the
+ * number (0 to 7) of that byte. */
 static __device__ __forceinline__ uint32_t replicate_signs(uint32_t first, uint32_t second,
                                                            uint32_t which) {
   uint32_t x;

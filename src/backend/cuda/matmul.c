@@ -58,9 +58,9 @@ static bool is_aligned(const void *pointer) {
   return (uintptr_t)pointer % 16 == 0;
 }
 
-/* Returns the address to which a fused GEMM writes the bias gradient. The epilogue of cuBLASLt
- * cannot accumulate and needs alignment; otherwise the address is a buffer, and
- * finish_bias_grad() moves the result. */
+/* Returns the address to which a fused GEMM writes the bias gradient: dbias or, if the GEMM
+ * accumulates or dbias is not aligned, a buffer, because the epilogue of cuBLASLt supports
+ * neither. finish_bias_grad() then moves the result to dbias. */
 static float *bias_grad_target(const MatmulContext *p, const Matmul *x) {
   return x->accumulate || !is_aligned(x->dbias) ? p->bias : x->dbias;
 }
@@ -174,8 +174,8 @@ static Err run_algorithm(const MatmulContext *p, const Matmul *x, Call *c, bool 
   return ERR_OK;
 }
 
-/* Rounds up to a multiple of 1/16 to 1/8 of the size. Batches differ by a few tokens, and batches
- * of about the same size share an algorithm. */
+/* Rounds up to a multiple of a power of two between 1/16 and 1/8 of `rows` (at least 8):
+ * batches differ by a few tokens, and those of about the same size share an algorithm. */
 static uint32_t round_rows(size_t rows) {
   size_t unit = 8;
   while (unit * 16 <= rows) unit *= 2;

@@ -14,8 +14,8 @@
 #include "base/lease.h"
 #include "base/mem.h"
 
-/* Seconds that an abort waits for a call into NCCL to return: a call that connects to a lost rank
- * blocks. Less than the time that the communication thread allows a rank to end. */
+/* Seconds that an abort waits for a call into NCCL to return: a call that connects to a lost
+ * rank blocks. Less than ENDING in comm/heartbeat.c, after which the process is killed. */
 #define ABORT_WAIT 5
 
 struct DeviceComm {

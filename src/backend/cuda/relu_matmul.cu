@@ -233,7 +233,7 @@ static __device__ __forceinline__ void write_part(const Job &j, const Lane &l, c
   put4(l.sums + t.bits.at * SUMS_BYTES + P * 32 * 4, __float_as_uint(sum_rows<T>(x)));
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    /* `half` selects rows g or g + 8; eight rows have n chunks of eight elements */
+    /* half 0 is row g; half 1 is row g + 8, which begins n units of eight elements later */
     size_t eight = t.eight + (size_t)half * j.n + P * 4;
     uint4 y = get16(l.get[half]);
     if (t.inside[half]) write16((T *)j.y + eight * 8, y);
@@ -343,7 +343,7 @@ static __device__ __forceinline__ void multiply_tiles(const Job &j, const Shared
 
 #define BOUNDS __launch_bounds__(THREADS, 1)
 #else
-/* GPUs other than Hopper have no code for this kernel: kernel_fuses_relu detects that by the
+/* On GPUs other than Hopper this kernel is empty; kernel_fuses_relu detects that by the smaller
  * number of threads in the launch bounds. */
 #define BOUNDS __launch_bounds__(32)
 #endif

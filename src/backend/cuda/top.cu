@@ -7,8 +7,8 @@
 #define TOP_WARPS   (TOP_THREADS / 32)
 #define TOP_ROOM    2048 /* maximum number of candidates that can be sorted */
 
-/* Returns a sort key that increases with the value and, among equal values, decreases with the
- * id. NaN counts as -inf. The key is never 0. */
+/* Returns the "rank" of a logit, a sort key that increases with the value and, among equal
+ * values, decreases with the id. NaN counts as -inf. The key is never 0. */
 static __device__ __forceinline__ uint64_t rank_of(float x, size_t id) {
   /* adding 0 turns -0 into 0; NaN becomes -inf */
   uint32_t bits = __float_as_uint(x == x ? x + 0.0f : -INFINITY);

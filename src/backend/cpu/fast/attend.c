@@ -163,7 +163,7 @@ static uint64_t first_probability(const Attention *a, size_t query_row, size_t h
 /* Computes the softmax over the first `seen` scores of a row; the others become 0. */
 static void softmax_row(float *p, size_t seen, size_t padded, float *lse) {
   float most = find_max(p, seen);
-  /* exp(-1e30) is 0, so these elements have probability 0. */
+  /* Keys that are not seen: exp(-1e30) is 0, so their probability is 0. */
   for (size_t j = seen; j < padded; j++) p[j] = -1e30f;
   float total = replace_by_exp(p, most, padded);
   scale_array(p, 1 / total, padded);

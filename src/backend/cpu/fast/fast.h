@@ -35,7 +35,8 @@ void cpu_column_sums(const Backend *b, float *sum, const float *x, size_t rows, 
 void FAST(fast_drop)(float *factor, Dropout drop, uint64_t first, size_t n);
 
 /* Returns the calling thread's part of the working memory that Backend.reserve allocated, which
- * must have at least `floats` elements. For sentences of n tokens it has more than n. */
+ * must have at least `floats` elements. After `reserve` for sentences of n tokens it has more
+ * than n elements. */
 float *FAST(fast_thread_work)(size_t floats);
 
 #endif

@@ -31,7 +31,7 @@
 #define MC      (4 * 32)
 #define KC      256
 #endif
-#define FEW 4 /* rows of the small tile: the usual beam size of one sentence */
+#define FEW 4 /* rows of the small tile: one sentence at the usual beam size */
 #define NR  ((size_t)(LANES * VECTORS))
 #define MR  ((size_t)ROWS)
 
@@ -56,7 +56,8 @@ static inline __attribute__((always_inline)) void multiply_rows(const int rows, 
   /* Declared outside the loop, because entering a scope is slow under the address sanitizer. */
   Lanes sum[ROWS][VECTORS] = {{{0}}}, right[VECTORS];
   for (size_t p = 0; p < depth; p++, a += MR, b += NR) {
-    /* With few rows each slice of B is read only a few times and comes from L3 or memory. */
+    /* Prefetch B: with few rows each slice of B is read only a few times and comes from L3 or
+     * memory. */
     for (size_t j = 0; j < NR; j += 16) __builtin_prefetch(b + AHEAD * NR + j);
 #pragma GCC unroll 4
     for (int j = 0; j < VECTORS; j++) right[j] = *(const Lanes *)(b + j * LANES);

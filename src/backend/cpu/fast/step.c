@@ -4,9 +4,9 @@
 
 #include "backend/cpu/fast/fast.h"
 
-/* Maximum number of scores on the stack: those of as many heads as fit. Threads may have small
- * stacks (ulimit -s, OMP_STACKSIZE), so a head with more keys uses the thread's working
- * memory. */
+/* Maximum number of scores on the stack; as many heads are processed at a time as fit. Threads
+ * may have small stacks (ulimit -s, OMP_STACKSIZE), so a head with more keys uses the thread's
+ * working memory. */
 #define STACK_SCORES ((size_t)1 << 13)
 
 /* o += share * value. */

@@ -410,7 +410,7 @@ ended() {
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-/* The disk is full for the first three checkpoints. */
+/* Simulates a disk that is full for the first three checkpoints. */
 int mkdir(const char *path, mode_t mode) {
   static int failed;
   const char *name = strrchr(path, '/');

@@ -3,8 +3,8 @@
 and the losses of ten Adam steps, for a tiny Transformer in three forms. Run it with
 PyTorch and NumPy installed; it writes *.safetensors beside itself.
 
-  pre   pre-norm, no attention biases, ReLU, sin-then-cos positions, one table for all
-  post  post-norm, biases, GELU, interleaved positions, target table tied to the output
+  pre   pre-norm, no attention biases, ReLU, sin-then-cos positions, all embeddings tied
+  post  post-norm, biases, GELU, interleaved positions, target embedding tied to the output
   free  post-norm, biases, SiLU, learned positions, nothing tied
 """
 import json, math, os, struct

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes the golden files of tests/unit/test_metric.c: small inputs that are hard
-to score, and what sacreBLEU 2.6.0 (on NumPy 2) says of them, in full precision.
+to score, and their scores by sacreBLEU 2.6.0 (on NumPy 2), in full precision.
 
     python make_golden.py [--out DIR] [--seed N]
 
-Wants: pip install sacrebleu==2.6.0 regex 'numpy>=2'.
+Requires: pip install sacrebleu==2.6.0 regex 'numpy>=2'.
 """
 import argparse
 import json
@@ -123,7 +123,7 @@ def salad(rng):
 
 
 def limits():
-    """Lines on which each of TER's limits makes a difference, one after another."""
+    """Lines whose scores depend on one of TER's limits, one limit after another."""
     words = [f"w{i}" for i in range(75)]
     new = [f"x{i}" for i in range(30)]
 
@@ -145,7 +145,7 @@ def limits():
 
 
 def scripts(rng):
-    """Random characters of many scripts, with enough in common to match."""
+    """Random characters of many scripts, with common substrings, so that some match."""
     def some(n):
         out = []
         while len(out) < n:

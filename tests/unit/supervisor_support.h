@@ -285,4 +285,37 @@ UNUSED static void lose_agent(Fixture *f, int i) {
   f->agent[i] = NULL;
 }
 
+/* Waits until launch.log contains the line, which a thread writes. */
+UNUSED static void assert_logged(const char *words) {
+  char text[1 << 16];
+  for (double start = progress_clock(); progress_clock() - start < 60;) {
+    FILE *log = fopen(at("launch.log"), "r");
+    size_t n = log ? fread(text, 1, sizeof text - 1, log) : 0;
+    if (log) fclose(log);
+    text[n] = '\0';
+    if (strstr(text, words)) return;
+  }
+  fail_msg("launch.log lacks \"%s\"", words);
+}
+
+UNUSED static const LaunchSpec three = {.nproc = 1, .min = 1, .max = 3, .max_restarts = 3};
+
+/* Starts a generation on two machines; a third may join. */
+UNUSED static Fixture *open_two_of(LaunchSpec spec, Hello hello) {
+  Fixture *f = open_fixture(spec);
+  connect_agent_as(f, 0, hello);
+  connect_agent_as(f, 1, hello);
+  expect_nothing(f, 0);
+  f->now += 11; /* longer than GATHER_LAST_CALL */
+  begin_two(f, 1);
+  return f;
+}
+
+UNUSED static void begin_number(Fixture *f, int i, int number, int world) {
+  json_t *body = expect(f, i, MSG_BEGIN);
+  assert_int_equal(protocol_int(body, "generation", 0), number);
+  assert_int_equal(protocol_int(body, "world_size", 0), world);
+  json_decref(body);
+}
+
 #endif

@@ -1,179 +1,14 @@
-/* The supervisor, with the test as the agents: machines that join and leave, and that cannot be
- * used. The test controls the clock. */
+/* The supervisor, with the test as the agents: machines that join, and that cannot be used. The
+ * test controls the clock. */
 #include <pthread.h>
 
 #include "supervisor_support.h"
-
-static void leave(Fixture *f, int i) {
-  OK(protocol_send(f->agent[i], MSG_LEAVE, json_pack("{s:s}", "reason", "SIGTERM")));
-}
-
-static void test_leave_while_gathering_is_released_at_once(void **state) {
-  (void)state;
-  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .min = 2, .max = 2});
-  connect_agent(f, 1, TRIREME_VERSION);
-  expect_nothing(f, 1);
-  leave(f, 1);
-  expect_only(f, 1, MSG_END);
-  close_fixture(f);
-}
-
-static void test_leave_while_the_network_is_tested_is_released_at_once(void **state) {
-  (void)state;
-  Fixture *f = open_fixture(two);
-  connect_agent(f, 0, TRIREME_VERSION);
-  connect_agent(f, 1, TRIREME_VERSION);
-  advance_supervisor(f);
-  leave(f, 1);
-  expect_only(f, 1, MSG_END);
-  f->now += 11; /* advances the clock by more than GATHER_LAST_CALL */
-  begin(f, 1, 1);
-  close_fixture(f);
-}
-
-static void test_leave_of_a_spare_machine_is_released_at_once(void **state) {
-  (void)state;
-  Fixture *f = open_two();
-  connect_agent(f, 2, TRIREME_VERSION);
-  expect_nothing(f, 2);
-  leave(f, 2);
-  expect_only(f, 2, MSG_END);
-  expect_nothing(f, 0);
-  close_fixture(f);
-}
-
-static void test_leave_late_in_a_stop_gets_its_own_time_to_save(void **state) {
-  (void)state;
-  LaunchSpec spec = two;
-  spec.max = 3;
-  Fixture *f = open_fixture(spec);
-  connect_agent(f, 0, TRIREME_VERSION);
-  connect_agent(f, 1, TRIREME_VERSION);
-  expect_nothing(f, 0);
-  f->now += 11;
-  begin_two(f, 1);
-  connect_agent(f, 2, TRIREME_VERSION);
-  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
-  f->now += 60;
-  leave(f, 1);
-  expect_nothing(f, 1);
-  f->now += 19;
-  expect_nothing(f, 1);
-  f->now += 2;
-  expect_only(f, 1, MSG_KILL);
-  close_fixture(f);
-}
-
-static void test_leave_after_status_2_does_not_restart_the_ranks(void **state) {
-  (void)state;
-  bool is_reported;
-  Fixture *f = open_two();
-  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 2, 0);
-  expect_nothing(f, 0);
-  leave(f, 1);
-  expect_nothing(f, 1);
-  send_for(f, 1, MSG_WORKER_ENDED, 1, 1, 2, 0);
-  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
-  assert_int_equal(finish(f, &is_reported), ERR_USAGE);
-  close_fixture(f);
-}
-
-static void test_leave_after_a_fault_does_not_wait_for_a_save(void **state) {
-  (void)state;
-  Fixture *f = open_two();
-  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 1, 0);
-  expect_nothing(f, 0);
-  leave(f, 1);
-  expect_nothing(f, 1); /* other ranks get a second to report their errors */
-  close_fixture(f);
-}
-
-/* Batch systems send SIGTERM to the agent and its workers, whose end may be reported first. */
-static void test_leave_after_status_3_continues_on_the_others(void **state) {
-  (void)state;
-  Fixture *f = open_two();
-  send_for(f, 1, MSG_WORKER_ENDED, 1, 1, 3, 0);
-  expect_nothing(f, 1);
-  leave(f, 1);
-  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
-  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 3, 0);
-  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
-  begin(f, 2, 1);
-  close_fixture(f);
-}
-
-/* Waits until launch.log contains the line, which a thread writes. */
-static void assert_logged(const char *words) {
-  char text[1 << 16];
-  for (double start = progress_clock(); progress_clock() - start < 60;) {
-    FILE *log = fopen(at("launch.log"), "r");
-    size_t n = log ? fread(text, 1, sizeof text - 1, log) : 0;
-    if (log) fclose(log);
-    text[n] = '\0';
-    if (strstr(text, words)) return;
-  }
-  fail_msg("launch.log lacks \"%s\"", words);
-}
-
-static const LaunchSpec three = {.nproc = 1, .min = 1, .max = 3, .max_restarts = 3};
-
-/* Starts a generation on two machines; a third may join. */
-static Fixture *open_two_of(LaunchSpec spec, Hello hello) {
-  Fixture *f = open_fixture(spec);
-  connect_agent_as(f, 0, hello);
-  connect_agent_as(f, 1, hello);
-  expect_nothing(f, 0);
-  f->now += 11; /* longer than GATHER_LAST_CALL */
-  begin_two(f, 1);
-  return f;
-}
 
 /* Asserts that both machines are asked to stop because one joins, and lets them stop. */
 static void stop_two(Fixture *f, int number) {
   for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
   for (int i = 0; i < 2; i++) send_for(f, i, MSG_WORKER_ENDED, number, i, 3, 0);
   for (int i = 0; i < 2; i++) confirm_kill_on(f, i, number);
-}
-
-static void begin_number(Fixture *f, int i, int number, int world) {
-  json_t *body = expect(f, i, MSG_BEGIN);
-  assert_int_equal(protocol_int(body, "generation", 0), number);
-  assert_int_equal(protocol_int(body, "world_size", 0), world);
-  json_decref(body);
-}
-
-static void test_join_whose_save_takes_too_long_is_reported(void **state) {
-  (void)state;
-  Fixture *f = open_two_of(three, (Hello){0});
-  connect_agent(f, 2, TRIREME_VERSION);
-  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
-  send_for(f, 1, MSG_WORKER_ENDED, 1, 1, 3, 0);
-  expect_nothing(f, 0);
-  f->now += 121;
-  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
-  for (int i = 0; i < 3; i++) begin_number(f, i, 2, 3);
-  assert_logged("1 of 2 ranks have not saved and ended within 121 s");
-  close_fixture(f);
-}
-
-static void test_join_whose_save_fails_is_reported(void **state) {
-  (void)state;
-  Fixture *f = open_two_of(three, (Hello){0});
-  OutputHeader header = {.generation = 1, .rank = 1, .stream = OUTPUT_STDERR};
-  OK(output_send(f->agent[1], &header, "no space left\n", 14));
-  connect_agent(f, 2, TRIREME_VERSION);
-  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
-  for (int i = 1; i >= 0; i--) {
-    send_for(f, i, MSG_WORKER_ENDED, 1, i, 1, 0);
-    expect_nothing(f, 2);
-  }
-  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
-  for (int i = 0; i < 3; i++) begin_number(f, i, 2, 3);
-  assert_logged(
-      "rank 1 on host1: exit status 1, while the ranks were stopping; continuing from the last "
-      "checkpoint");
-  assert_logged("| no space left");
-  close_fixture(f);
 }
 
 static void test_newcomer_with_the_addresses_of_a_member_is_set_aside(void **state) {
@@ -649,18 +484,9 @@ static void test_end_reaches_an_agent_that_reads_slowly(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_leave_while_gathering_is_released_at_once),
-      cmocka_unit_test(test_leave_while_the_network_is_tested_is_released_at_once),
-      cmocka_unit_test(test_leave_of_a_spare_machine_is_released_at_once),
-      cmocka_unit_test(test_leave_late_in_a_stop_gets_its_own_time_to_save),
       cmocka_unit_test(test_network_test_that_failed_is_repeated_after_a_pause),
       cmocka_unit_test(test_separation_before_a_generation_does_not_count_after_it),
       cmocka_unit_test(test_broken_source_ends_the_launch_while_a_machine_is_lost),
-      cmocka_unit_test(test_leave_after_status_2_does_not_restart_the_ranks),
-      cmocka_unit_test(test_leave_after_a_fault_does_not_wait_for_a_save),
-      cmocka_unit_test(test_leave_after_status_3_continues_on_the_others),
-      cmocka_unit_test(test_join_whose_save_takes_too_long_is_reported),
-      cmocka_unit_test(test_join_whose_save_fails_is_reported),
       cmocka_unit_test(test_newcomer_with_the_addresses_of_a_member_is_set_aside),
       cmocka_unit_test(test_newcomer_without_a_common_network_is_set_aside),
       cmocka_unit_test(test_newcomer_that_cannot_be_reached_is_set_aside),

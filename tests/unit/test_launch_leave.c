@@ -1,0 +1,150 @@
+/* The supervisor, with the test as the agents: machines that leave, and ranks that do not save when
+ * machines join or leave. The test controls the clock. */
+#include "supervisor_support.h"
+
+static void leave(Fixture *f, int i) {
+  OK(protocol_send(f->agent[i], MSG_LEAVE, json_pack("{s:s}", "reason", "SIGTERM")));
+}
+
+static void test_leave_while_gathering_is_released_at_once(void **state) {
+  (void)state;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .min = 2, .max = 2});
+  connect_agent(f, 1, TRIREME_VERSION);
+  expect_nothing(f, 1);
+  leave(f, 1);
+  expect_only(f, 1, MSG_END);
+  close_fixture(f);
+}
+
+static void test_leave_while_the_network_is_tested_is_released_at_once(void **state) {
+  (void)state;
+  Fixture *f = open_fixture(two);
+  connect_agent(f, 0, TRIREME_VERSION);
+  connect_agent(f, 1, TRIREME_VERSION);
+  advance_supervisor(f);
+  leave(f, 1);
+  expect_only(f, 1, MSG_END);
+  f->now += 11; /* advances the clock by more than GATHER_LAST_CALL */
+  begin(f, 1, 1);
+  close_fixture(f);
+}
+
+static void test_leave_of_a_spare_machine_is_released_at_once(void **state) {
+  (void)state;
+  Fixture *f = open_two();
+  connect_agent(f, 2, TRIREME_VERSION);
+  expect_nothing(f, 2);
+  leave(f, 2);
+  expect_only(f, 2, MSG_END);
+  expect_nothing(f, 0);
+  close_fixture(f);
+}
+
+static void test_leave_late_in_a_stop_gets_its_own_time_to_save(void **state) {
+  (void)state;
+  LaunchSpec spec = two;
+  spec.max = 3;
+  Fixture *f = open_fixture(spec);
+  connect_agent(f, 0, TRIREME_VERSION);
+  connect_agent(f, 1, TRIREME_VERSION);
+  expect_nothing(f, 0);
+  f->now += 11;
+  begin_two(f, 1);
+  connect_agent(f, 2, TRIREME_VERSION);
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  f->now += 60;
+  leave(f, 1);
+  expect_nothing(f, 1);
+  f->now += 19;
+  expect_nothing(f, 1);
+  f->now += 2;
+  expect_only(f, 1, MSG_KILL);
+  close_fixture(f);
+}
+
+static void test_leave_after_status_2_does_not_restart_the_ranks(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_two();
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 2, 0);
+  expect_nothing(f, 0);
+  leave(f, 1);
+  expect_nothing(f, 1);
+  send_for(f, 1, MSG_WORKER_ENDED, 1, 1, 2, 0);
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_USAGE);
+  close_fixture(f);
+}
+
+static void test_leave_after_a_fault_does_not_wait_for_a_save(void **state) {
+  (void)state;
+  Fixture *f = open_two();
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 1, 0);
+  expect_nothing(f, 0);
+  leave(f, 1);
+  expect_nothing(f, 1); /* other ranks get a second to report their errors */
+  close_fixture(f);
+}
+
+/* Batch systems send SIGTERM to the agent and its workers, whose end may be reported first. */
+static void test_leave_after_status_3_continues_on_the_others(void **state) {
+  (void)state;
+  Fixture *f = open_two();
+  send_for(f, 1, MSG_WORKER_ENDED, 1, 1, 3, 0);
+  expect_nothing(f, 1);
+  leave(f, 1);
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 3, 0);
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
+  begin(f, 2, 1);
+  close_fixture(f);
+}
+
+static void test_join_whose_save_takes_too_long_is_reported(void **state) {
+  (void)state;
+  Fixture *f = open_two_of(three, (Hello){0});
+  connect_agent(f, 2, TRIREME_VERSION);
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  send_for(f, 1, MSG_WORKER_ENDED, 1, 1, 3, 0);
+  expect_nothing(f, 0);
+  f->now += 121;
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
+  for (int i = 0; i < 3; i++) begin_number(f, i, 2, 3);
+  assert_logged("1 of 2 ranks have not saved and ended within 121 s");
+  close_fixture(f);
+}
+
+static void test_join_whose_save_fails_is_reported(void **state) {
+  (void)state;
+  Fixture *f = open_two_of(three, (Hello){0});
+  OutputHeader header = {.generation = 1, .rank = 1, .stream = OUTPUT_STDERR};
+  OK(output_send(f->agent[1], &header, "no space left\n", 14));
+  connect_agent(f, 2, TRIREME_VERSION);
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  for (int i = 1; i >= 0; i--) {
+    send_for(f, i, MSG_WORKER_ENDED, 1, i, 1, 0);
+    expect_nothing(f, 2);
+  }
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
+  for (int i = 0; i < 3; i++) begin_number(f, i, 2, 3);
+  assert_logged(
+      "rank 1 on host1: exit status 1, while the ranks were stopping; continuing from the last "
+      "checkpoint");
+  assert_logged("| no space left");
+  close_fixture(f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_leave_while_gathering_is_released_at_once),
+      cmocka_unit_test(test_leave_while_the_network_is_tested_is_released_at_once),
+      cmocka_unit_test(test_leave_of_a_spare_machine_is_released_at_once),
+      cmocka_unit_test(test_leave_late_in_a_stop_gets_its_own_time_to_save),
+      cmocka_unit_test(test_leave_after_status_2_does_not_restart_the_ranks),
+      cmocka_unit_test(test_leave_after_a_fault_does_not_wait_for_a_save),
+      cmocka_unit_test(test_leave_after_status_3_continues_on_the_others),
+      cmocka_unit_test(test_join_whose_save_takes_too_long_is_reported),
+      cmocka_unit_test(test_join_whose_save_fails_is_reported),
+  };
+  return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}

@@ -22,7 +22,7 @@ NODISCARD Err mem_grow(void *pointer, size_t *capacity, size_t need, size_t size
 NODISCARD Err mem_dup(char **pointer, const char *bytes, size_t len);
 void mem_free(void *block);
 
-/* For tests: makes the n-th allocation after this call fail; 0: none. */
+/* For tests: makes the n-th allocation after this call and all later ones fail; 0: none. */
 void mem_fail_after(uint64_t n);
 /* Returns the number of allocations since the program started. */
 uint64_t mem_count(void);

@@ -270,9 +270,9 @@ Err opt_parse(OptSet **out, const OptCommand *command, int argc, char **argv) {
   return err;
 }
 
-/* Splits a config value into words, in place. Words in double quotes may contain blanks; \" and
- * \\ in them are a quote and a backslash,
- *  is a line break. Returns the number of words, or -1 if the value cannot be split. */
+/* Splits a config value into words, in place. In double quotes a word may contain blanks, and
+ * \", \\ and \n are a quote, a backslash and a line break. Returns the number of words, or -1 if
+ * the value cannot be split. */
 static int split_words(char *text, char **word, int room) {
   int words = 0;
   for (char *at = text;;) {

@@ -30,7 +30,7 @@ typedef struct {
   OptType type;
   const char *arg;     /* placeholder of the value in help: "FILE", "SRC TGT" */
   const char *initial; /* default value as text; NULL: the option has none */
-  double min, max;     /* allowed range of a number; max 0: no limits */
+  double min, max;     /* allowed range of a number; max 0: no upper limit */
   /* For OPT_CHOICE: the allowed values "a|b|c"; "a=old|b" also accepts "old" and stores "a". For
    * OPT_TEXT: values that shell completion suggests; other values are allowed. */
   const char *choices;
@@ -78,7 +78,7 @@ typedef struct {
 void opt_tables(const OptSpec *specs, const OptCommand *commands, const OptAlias *aliases);
 /* Returns the command of that name, or NULL. */
 const OptCommand *opt_command(const char *name);
-/* Returns "did you mean 'train'?", or "" if no command name is similar. */
+/* Returns "; did you mean 'train'?", or how to list the commands if no name is similar. */
 const char *opt_suggest_command(const char *name);
 
 NODISCARD Err opt_parse(OptSet **set, const OptCommand *command, int argc, char **argv);
@@ -95,7 +95,7 @@ NODISCARD Err opt_set_defaults(OptSet *set, const char *text, size_t len, const 
 
 /* Functions that return option values by name. Requesting an option that the command does not
  * have is a programming error. */
-/* Returns true if the command line or the config file sets the option. */
+/* Returns true if the command line, the config file or the recipe sets the option. */
 bool opt_given(const OptSet *set, const char *name);
 bool opt_flag(const OptSet *set, const char *name);
 /* value of an option of type OPT_COUNT or OPT_BYTES */

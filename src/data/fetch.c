@@ -291,7 +291,7 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *user) {
   f->last_byte = progress_clock();
   if (!f->begun) f->err = begin_body(f);
   if (!f->err) f->err = write_bytes(f, bytes, size * count);
-  return f->err ? 0 : size * count; /* Any other value makes curl abort the transfer. */
+  return f->err ? 0 : size * count; /* 0 makes curl abort the transfer. */
 }
 
 /* Progress callback, called about once a second while no data arrives: aborts a stalled transfer.

@@ -148,8 +148,8 @@ done:
   return err;
 }
 
-/* Trains the tokenizer and writes its file, unless an earlier, stopped run did. Rank 0 trains;
- * all ranks draw the sample. */
+/* Copies the given tokenizer or trains one, unless an earlier, stopped run did. Rank 0 writes the
+ * file; all ranks draw the sample for the training. */
 static Err make_tokenizer(Prepare *p, const char *path) {
   Ranks *r = p->spec.ranks;
   uint8_t is_there = file_exists(path);

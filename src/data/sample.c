@@ -76,8 +76,8 @@ bool sample_line(void *sample, const char **line, size_t *len) {
 }
 
 /* ---- several ranks ----
- * The `most` pairs with the smallest hashes of all ranks are among the `most` pairs with the
- * smallest hashes of each rank. */
+ * A pair that is among the `most` smallest hashes of all ranks is also among the `most` smallest
+ * hashes of its own rank. */
 
 static int compare_hashes(const void *a, const void *b) {
   uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;

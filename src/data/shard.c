@@ -207,7 +207,7 @@ static void fill_column(ShardColumn *c, const ShardEntry *e) {
   bytes_to_hex(e->tokenizer, c->tokenizer_sha256);
 }
 
-/* Adds the column of one directory entry; ignores an entry that the file marks as optional. */
+/* Adds the column of one directory entry; ignores an optional column of an unknown kind. */
 static Err add_entry(Shard *s, const Bounds *b, const ShardEntry *e, uint64_t at) {
   bool is_known = e->kind >= SHARD_IDS && e->kind <= SHARD_PAIRS;
   uint32_t unknown_flags = e->flags & SHARD_FLAGS_REQUIRED & ~SHARD_COLUMN_REQUIRED;

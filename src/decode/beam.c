@@ -71,8 +71,8 @@ struct Beam {
 
 /* Returns k of the top-k of a row. Beam search needs 2 * beam, because up to `beam` of the
  * candidates may be end-of-sentence. Sampling needs top_k, or 0 if it draws from the whole
- * vocabulary and needs only the maximum. Both need three more, because pad, bos and eos may not
- * be allowed. */
+ * vocabulary and needs only the maximum. Both need three more, because pad, bos and eos may be
+ * excluded. */
 static size_t words_of_row(const BeamSpec *spec, size_t vocab) {
   size_t n = spec->is_sampling ? (size_t)spec->sample.top_k : 2 * (size_t)spec->beam_size;
   return n + 3 < vocab ? n + 3 : vocab;
@@ -365,18 +365,18 @@ static void advance_samples(Beam *b, Sentence *s, uint64_t line, size_t row, voi
       s->hyp[k] = h;
       continue;
     }
-    s->hyp[k] = s->hyp[alive]; /* Swaps an ended sample to the end of the list of live ones. */
+    s->hyp[k] = s->hyp[alive]; /* Swaps with an ended sample: live ones come first. */
     s->hyp[alive++] = h;
   }
   s->alive = alive;
   s->done = alive == 0;
 }
 
-/* Returns true if the search of the sentence is finished: it has `beam` ended hypotheses, and no
- * live one can score better than the worst of them. The upper bound of a live hypothesis is its
- * sum of log probabilities, which is negative and only decreases, divided by the largest length
- * penalty that it can have. That is the penalty at the maximum length if --length-penalty is
- * positive, otherwise at the next length. */
+/* Returns true if the search of the sentence is finished: no hypothesis is live, the length limit
+ * is reached, or there are `beam` ended hypotheses and no live one can score better than the worst
+ * of them. The upper bound of a live hypothesis is its sum of log probabilities, which is negative
+ * and only decreases, divided by the largest length penalty that it can have. That is the penalty
+ * at the maximum length if --length-penalty is positive, otherwise at the next length. */
 static bool is_done(const Beam *b, const Sentence *s, size_t len) {
   if (s->alive == 0 || len >= s->most) return true;
   if (s->ended < b->spec.beam_size) return false;
@@ -458,8 +458,8 @@ static size_t gather_rows(Beam *b, size_t n, size_t len) {
   return rows;
 }
 
-/* Computes the top-k of the step's rows and copies it to the host. This is the only
- * synchronization with a GPU in a step. */
+/* Computes the top-k of the step's rows and copies it to the host, with the logits if samples are
+ * drawn from the whole vocabulary. A step has no other synchronization with a GPU. */
 static Err find_top(Beam *b, const void *logits, size_t rows) {
   const Backend *backend = &b->backend;
   size_t vocab = (size_t)b->t.config.vocab, each = rows * b->words_per_row;

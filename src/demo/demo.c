@@ -13,8 +13,8 @@
 #define WORDS_MIN   3
 #define WORDS_MAX   14
 #define SPLIT_SHARE 20 /* The valid and test splits each receive one of 20 pairs. */
-/* Maximum number of draws for one new pair; then demo_write reports that the grammar has too few
- * pairs. */
+/* Maximum mean number of draws per written pair of its split; then demo_write reports that the
+ * grammar has too few pairs. */
 #define DRAWS_LIMIT 50
 
 static uint32_t count_words(const Str *text) {

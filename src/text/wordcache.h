@@ -1,5 +1,5 @@
-/* A cache from words to their ids, because words repeat. Threads read and add entries without
- * locks. The size is bounded; lookups in a full cache still work, but nothing is added. Depends
+/* A cache from words to their ids, because words repeat. Threads read entries without locks.
+ * The size is bounded; lookups in a full cache still work, but nothing is added. Depends
  * on base. */
 #ifndef TEXT_WORDCACHE_H
 #define TEXT_WORDCACHE_H

@@ -13,9 +13,9 @@
 #define EXIT_GRACE 1.0
 /* Seconds for other workers to exit after one has exited with status 2 or 3. */
 #define STATUS_GRACE 10.0
-/* Seconds after the end of mpirun in which the ends of the workers may arrive. If mpirun ended
- * well, so did its ranks, and reports are only late, for example behind a long output on a slow
- * link. */
+/* Seconds after the exit of mpirun in which the agents may report the exits of the workers. If
+ * mpirun exited with status 0, the workers did too, and only the reports are late, for example
+ * because they follow a long output over a slow link. */
 #define MPIRUN_GRACE      1.0
 #define MPIRUN_WELL_GRACE 30.0
 
@@ -109,8 +109,8 @@ static void note_failed_stop(Generation *g, int64_t rank, int status, int signal
   snprintf(g->fault, sizeof g->fault, "rank %lld on %s: %s", (long long)rank, where, how);
 }
 
-/* Returns true if a rank has ended with status 2 before any fault. mpirun then kills the others,
- * or they miss that rank: their failures are not the cause. */
+/* Returns true if a rank has exited with status 2 before any fault. The others then fail because
+ * mpirun kills them or that rank is missing: their failures are not the cause. */
 static bool is_refused(const Generation *g) {
   return g->passed_status == ERR_USAGE && !g->has_fault;
 }

@@ -11,8 +11,8 @@
  *                                             ("": connected), one for each target
  *   MSG_NETWORK_END     proof             ->  closes everything
  *
- * Whoever connects sends `token`; whoever listens checks it and sends `answer`, which only that
- * machine has. Another program, or another machine with the same address, therefore proves nothing.
+ * Whoever connects sends `token`; whoever listens checks it and sends its `answer`, which
+ * differs for each machine, so another program or a machine with the same address fails the test.
  * Nothing blocks. Depends on network, Jansson. */
 #ifndef LAUNCH_NETWORK_PROOF_H
 #define LAUNCH_NETWORK_PROOF_H

@@ -2,21 +2,23 @@
  * its end and restart. What each event does in each phase:
  *
  *                 GATHER     CONNECT      RUN            STOP            CLEAR
- *   machine says  counted    tested with  STOP, if       in the next     in the next
- *   hello                    the others   fewer than     GATHER          GATHER
+ *   machine joins counted    tested with  STOP, if       used in the     used in the
+ *   (MSG_HELLO)              the others   fewer than     next GATHER     next GATHER
  *                                         MAX take part
- *   machine       released   released;    member: STOP   member: 20 s    released after it
- *   leaves                   member:      unless a fault from now;
+ *   machine       released   released;    member: STOP   member: 20 s to released after
+ *   leaves                   member:      unless a fault save and stop;  CLEAR
  *                            GATHER       or status 2 is other: released
  *                                         known; other:
  *                                         released
- *   machine lost  removed    member:      member: fault  member: fault   need not confirm
- *                            GATHER
+ *   machine lost  removed    member:      member: fault  member: fault   its MSG_CLEAR is
+ *                            GATHER                                      not awaited
  *   cannot be     set aside  set aside,   -              -               -
  *   used                     GATHER
- *   rank ends     -          -            all 0: CLEAR;  all: CLEAR      -
- *                                         2 or 3: passed
- *                                         on (2 after a
+ *   rank exits    -          -            all with 0:    all: CLEAR      -
+ *                                         CLEAR; 2 or 3:
+ *                                         CLEAR, and the
+ *                                         launch returns
+ *                                         it (2 after a
  *                                         join: see
  *                                         below); else
  *                                         fault
@@ -24,14 +26,14 @@
  *   mpirun ends   -          -            fault          ignored; CLEAR  -
  *   before ranks                                         if ranks have
  *                                                        not begun
- *   limit         --join-    of the test: --start-       120 s to        15 s: the machine is
- *                 timeout:   as "cannot   timeout,       regroup, 20 s   left out
- *                 error      be used"     --stall-       after a leave;
+ *   time limit    --join-    of the test: --start-       120 s (20 s if  15 s: machines without
+ *                 timeout:   as "cannot   timeout,       a member        MSG_CLEAR are removed
+ *                 error      be used"     --stall-       leaves): CLEAR;
  *                                         timeout: fault after a signal
  *                                                        --start-timeout
  *                                                        only
- *   first signal  the end    the end      STOP           the end after   the end after it
- *                                                        it
+ *   first signal  the end    the end      STOP           the end after   the end after CLEAR
+ *                                                        CLEAR
  *   second signal the end    the end      CLEAR          CLEAR           -
  *
  * A phase in a cell is the phase that follows. Released: its agent gets MSG_END. The end: of the
@@ -233,7 +235,7 @@ static void watch_workers(Supervisor *s, double now) {
     kill_generation(s, now);
 }
 
-/* Says why workers that were stopped because machines join or leave may not have saved. */
+/* Prints why workers that were stopped because machines join or leave may not have saved. */
 static void report_regroup(Supervisor *s, bool is_expired, double now) {
   const Generation *g = &s->generation;
   if (generation_has_failed_stop(g)) {
@@ -251,7 +253,7 @@ static void report_regroup(Supervisor *s, bool is_expired, double now) {
 
 static void watch_stop(Supervisor *s, double now) {
   Generation *g = &s->generation;
-  bool is_expired = s->is_regrouping && /* otherwise the user may send a second signal */
+  bool is_expired = s->is_regrouping && /* after a signal only --start-timeout applies */
                     (now - s->phase_start > REGROUP_LIMIT ||
                      (s->leave_time > 0 && now - s->leave_time > LEAVE_LIMIT));
   bool is_over = generation_is_over(g);

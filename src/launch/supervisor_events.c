@@ -110,9 +110,9 @@ static void handle_current(Supervisor *s, Machine *m, uint8_t type, const json_t
   }
 }
 
-/* Returns true if the generation ends by itself, for another reason than the leave of a machine.
- * Workers that have ended in order with status 3 were stopped together with their agent, as
- * batch systems do. */
+/* Returns true if the generation ends for another reason than a machine that leaves. Status 3 is
+ * no such reason: a batch system that stops an agent also stops its workers, which save and exit
+ * with status 3. */
 static bool is_ending(const Generation *g) {
   return g->has_fault || g->passed_status == ERR_USAGE ||
          (g->mpirun_ended > 0 && !g->passed_status);

@@ -1,12 +1,13 @@
-/* Chooses the members of a generation, and excludes machines that cannot be used with the others: no
- * GPU where the others have one, no network in common, no connection, ranks that refuse to run with
- * it. The others then continue. If fewer than --nnodes MIN remain, the first start fails; later the
- * supervisor waits for other machines.
+/* Chooses the members of a generation, and excludes machines that cannot be used with the
+ * others: no GPU where the others have one, no network in common, no connection, ranks that
+ * refuse to run with it. The others then continue. If fewer than --nnodes MIN remain, the
+ * first start fails; later the supervisor waits for other machines.
  *
- * If not all machines can be connected, those are kept that come first in this order: this machine,
- * which is never excluded (the run directory may be on its disk); machines that took part before, so
- * that a newcomer does not displace them; machines that fail to connect to the fewest others; earlier
- * arrivals. Depends on supervisor_phase, network_proof, network, standing, console. */
+ * If not all machines can be connected, those are kept that come first in this order: this
+ * machine, which is never excluded (the run directory may be on its disk); machines that took
+ * part before, so that a newcomer does not displace them; machines that fail to connect to the
+ * fewest others; earlier arrivals. Depends on supervisor_phase, network_proof, network,
+ * standing, console. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -309,8 +310,8 @@ static size_t keep_most(const Supervisor *s, Applicant *list, size_t count) {
 }
 
 /* Called while machines that took part before cannot be reached. They are tried again every
- * RETRY_PAUSE seconds: if enough others remain for RECONNECT_LIMIT seconds, after which *is_over
- * is set, otherwise until --join-timeout, after which the error is `why`. */
+ * RETRY_PAUSE seconds. If enough others remain, *is_over is set after RECONNECT_LIMIT seconds.
+ * Otherwise fails with the error `why` after --join-timeout. */
 static Err wait_for_connection(Supervisor *s, const char *why, size_t lost, double now,
                                bool *is_over) {
   int remaining = supervisor_count_ready(s) - (int)lost;

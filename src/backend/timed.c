@@ -291,8 +291,9 @@ static void ema(const Backend *b, float *e, const float *w, double keep, size_t 
 Err timed_open(TimedBackend *c, const Backend *inner) {
   *c = (TimedBackend){.backend = *inner, .self = c, .inner = inner};
   Backend *b = &c->backend;
-  /* Operations that are not replaced run untimed on the same state. Graphs would hide single
-   * operations, and packed weights and collectives would bypass them, so they are removed. */
+  /* Operations that are not replaced run untimed on the same state. Graphs, packed weights and
+   * collectives are removed: graphs would hide single operations, and the other two would
+   * bypass the timed ones. */
   b->close = NULL;
   b->packed = NULL;
   b->pack = NULL;

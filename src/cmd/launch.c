@@ -149,8 +149,8 @@ static Err check_input(const Launch *l) {
                  l->argv[0], is_translate ? " with --input FILE" : "");
 }
 
-/* Copies the workers' command. Adds --auto-resume to train, so that a restarted run
- * continues. */
+/* Copies the workers' command. Adds --auto-resume to train, so that a restarted run continues,
+ * and passes on --peer-checkpoint. */
 static Err read_command(Launch *l, const OptSet *opts) {
   int args = opt_operands(opts);
   TRY(check_command(opt_operand(opts, 0)));

@@ -223,7 +223,8 @@ static Err read_block(const Job *job, Input *in, Str *text, size_t *at, size_t *
   return ERR_OK;
 }
 
-/* After a line that cannot be read, the lines before it are still translated. */
+/* Reads and translates a block. If a line cannot be read, the lines before it are still
+ * translated. */
 static Err translate_block(Job *job, Input *in, Str *text, size_t *at, Line *line, bool *end) {
   size_t n;
   ShareCut cut;

@@ -10,7 +10,7 @@
 #include "base/rng.h"
 
 #define ALIGN ((size_t)16) /* floats; each weight begins at a 64-byte cache line */
-/* floats; the padded array can be divided evenly among 1 to 10 ranks. */
+/* Unit of the padded length in floats: 1 to 10 ranks can divide the array evenly. */
 #define UNIT ((size_t)5040 * 16)
 
 size_t params_add(Params *p, Err *err, ParamInit init, double scale, size_t rows, size_t cols,

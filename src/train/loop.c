@@ -237,8 +237,8 @@ static Err ensure_last_save(Trainer *t) {
   if (failed <= 0) return ERR_OK;
   TRY(train_save(t, SAVE_AWAITED));
   if (!world_is_writer(&t->world)) return ERR_OK;
-  /* The checkpoint of an earlier validated step could not be saved, so that step cannot be the
-   * best. */
+  /* Add the lost validation to the new checkpoint if it is of the same step. An earlier step
+   * has no checkpoint, so it cannot be the best. */
   t->run.is_validation_pending = t->run.is_best_lost && t->run.validated.step == t->run.at.step;
   if (t->run.is_validation_pending)
     saver_add_validation(t->run.saver, &t->run.validated, t->run.is_best_lost);

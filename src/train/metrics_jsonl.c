@@ -110,7 +110,7 @@ static bool is_left_out(const MetricsValue *v) {
   return v->kind == METRICS_TABLE || v->kind == METRICS_HISTOGRAM;
 }
 
-/* Returns true if the record has values, and none of them is written. */
+/* Returns true if the record has values, but only of kinds that are not written. */
 static bool is_empty(const MetricsRecord *r) {
   for (size_t i = 0; i < r->values; i++)
     if (!is_left_out(&r->value[i])) return false;

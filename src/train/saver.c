@@ -13,8 +13,8 @@
 
 struct Saver {
   char *run;
-  /* The files of the task and their contents at the start, because the data set may be changed or
-   * removed. */
+  /* The files of the task and their contents, read at the start because the data set may be
+   * changed or removed later. */
   ModelFile file[STORE_FILES];
   Str contents[STORE_FILES];
   int keep;

@@ -12,7 +12,7 @@ typedef enum {
   LR_NOAM, /* lr · d_model^-0.5 · min((s+1) · warmup^-1.5, (s+1)^-0.5) */
   LR_CONSTANT,
   LR_PIECEWISE,
-  LR_EXPONENTIAL, /* lr · rate^(u / decay) */
+  LR_EXPONENTIAL, /* max(min_lr, lr · rate^(u / decay)) */
   LR_POLYNOMIAL,  /* min_lr + (lr - min_lr) · (1 - u / decay)^power */
   LR_COSINE,
   LR_INVERSE_TIME, /* lr / (1 + c u)^power, with c such that min_lr is reached at u = decay */

@@ -133,10 +133,10 @@ static Err reserve_device(Trainer *t, SetUp *s) {
   return t->spec->dry_run ? model_reserve(&t->task->config, &t->world.backend) : ERR_OK;
 }
 
-/* Makes the options that are written to the run directory: without those of this call only, and
- * with the chosen value instead of "batch-tokens = auto". micro-batches is always written,
- * because its default depends on the number of ranks: a run killed before its first checkpoint
- * may resume on another number. */
+/* Makes the options that are written to the run directory: without options that apply to this
+ * call only, and with the chosen value instead of "batch-tokens = auto". micro-batches is
+ * always written, because its default depends on the number of ranks: a run killed before its
+ * first checkpoint may resume on another number. */
 static Err settle_options(Trainer *t, SetUp *s) {
   static const char *const of_this_call[] = {
       "resume =", "auto-resume =", "accept-data =", "micro-batches =", "peer-checkpoint ="};

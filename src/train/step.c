@@ -155,8 +155,8 @@ static Err run_micro_batch(Trainer *t, uint32_t number, GradReady ready, StepSum
   return ERR_OK;
 }
 
-/* Waits for this rank's gradients, then for those of the other ranks, and reports to the other
- * ranks which of the two it waits for. */
+/* Waits for this rank's gradients, then for those of the other ranks. On a device, reports to
+ * the other ranks which of the two it waits for. */
 static Err wait_for_allreduce(Trainer *t, const Round *r, StepSum *sum) {
   Gradients *q = &t->world.grads;
   bool is_on_device = !t->world.backend.host;

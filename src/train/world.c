@@ -211,9 +211,9 @@ uint64_t world_shard_bytes(const World *w, const TrainSpec *s, uint64_t bytes) {
   return s->shard ? bytes / (uint64_t)w->ranks : bytes;
 }
 
-/* Per reduced round a reduce-scatter of the gradients, and per step one all-gather of the sums
- * or, with a sharded optimizer, of the new fp32 weights. In each collective a rank sends (ranks
- * - 1) / ranks of the array. */
+/* Counts one reduce-scatter of the gradients per reduced round, and per step one all-gather of
+ * the sums or, with a sharded optimizer, of the new fp32 weights. In each collective a rank
+ * sends (ranks - 1) / ranks of the array. */
 double world_traffic(const World *w, const TrainSpec *s, uint32_t micro_batches, size_t n) {
   double ranks = (double)w->ranks, grad_bytes = s->allreduce_bf16 ? 2 : 4;
   double result_bytes = s->shard ? sizeof(float) : grad_bytes;

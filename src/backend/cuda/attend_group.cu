@@ -208,7 +208,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
     Sentence is = helps ? sentence_of(a, (unsigned)s) : own;
     int begin = part < 0 ? 0 : part * ROWS;
     int rows = min(ROWS, is.rows - begin);
-    /* number of keys that any row of the block sees */
+    /* largest number of keys that a row of the block sees */
     int keys = a.causal ? min(is.keys, begin + rows) : is.keys;
     if (rows <= 0) return;
     int longer = max(rows, keys),

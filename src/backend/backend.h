@@ -106,8 +106,8 @@ typedef struct {
   void *low; /* copy of w in the backend's type, as in AdamStep */
 } MomentumStep;
 
-/* Number of elements whose squares are summed together. Ranks own whole units, so the norm of a
- * gradient has the same bits for every number of ranks. */
+/* Number of elements (a unit) whose squares are summed together. Each rank owns whole units, so
+ * the norm of a gradient has the same bits for every number of ranks. */
 #define NORM_UNIT 4096
 static inline size_t norm_units(size_t n) {
   return (n + NORM_UNIT - 1) / NORM_UNIT;

@@ -95,7 +95,7 @@ static Err print_json(json_t *root, const RunNeeds *needs, const AllreduceFacts 
   return err ? err : out_check();
 }
 
-/* Returns an error if there is a problem; it sets the exit status. */
+/* Returns an error, which sets the exit status, if there is a problem. */
 static Err judge_findings(const Findings *f) {
   size_t problems = findings_count(f, FINDING_PROBLEM);
   if (problems == 0) return ERR_OK;

@@ -59,8 +59,8 @@ CommTraffic comm_traffic(const Comm *c);
  * again within `limit` seconds or the rank timeout, whichever is longer. Costs a mutex and a
  * snprintf. */
 void comm_report(Comm *comm, double limit, const char *fmt, ...) PRINTF_LIKE(3, 4);
-/* A `limit` for operations of unknown length (disk, standard input): heartbeats alone keep
- * the rank alive. */
+/* A `limit` for operations of unknown length (disk, standard input): the rank counts as lost
+ * only if its heartbeats stop. */
 #define COMM_NO_LIMIT ((double)INFINITY)
 
 /* Marks a thread of this rank as blocked in a transport that the watchdog cannot observe

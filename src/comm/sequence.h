@@ -30,7 +30,7 @@ typedef struct {
   uint64_t running;  /* number of the collective that the rank is running; 0: none */
   /* Number of the all-to-all (exchange) that the rank is running; 0: none. */
   uint64_t expect_seq;
-  /* Bytes that the rank expects in it from the receiver of this report. */
+  /* Bytes that the rank expects in this exchange from the rank that receives the heartbeat. */
   uint64_t expect_bytes;
   /* The last collectives that the rank began; number n is at index n % SEQUENCE_HISTORY. */
   Op op[SEQUENCE_HISTORY];

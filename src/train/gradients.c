@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-/* Path GRADS_STAY: the gradients are the sum. */
+/* Path GRADS_STAY: with one rank the accumulated gradients already are the sum. */
 
 static Err wait_for_nothing(Gradients *q) {
   (void)q;

@@ -49,8 +49,8 @@ typedef struct {
   bool has_empty;
 } Builder;
 
-/* Adds the next bucket. Empty buckets are added as one, before the next that is not empty; those
- * at either end are left out. */
+/* Adds the next bucket. Consecutive empty buckets are added as one, before the next bucket that
+ * is not empty; empty buckets at either end are left out. */
 static void add_bucket(Builder *b, double limit, uint64_t count) {
   Histogram *h = b->h;
   if (!count) {

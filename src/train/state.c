@@ -76,7 +76,7 @@ Err state_open(ModelState *st, World *w, const TrainSpec *s, uint32_t micro_batc
 
 void state_close(ModelState *st, const World *w) {
   const Backend *b = &w->backend;
-  /* Before model_free, because its CUDA graphs contain addresses of the model's memory. */
+  /* The CUDA graphs of the pass refer to the model's memory, so close it first. */
   pass_close(&st->pass);
   model_free(st->model);
   if (st->square_sums_host != st->square_sums) mem_free(st->square_sums_host);

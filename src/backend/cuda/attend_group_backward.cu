@@ -176,9 +176,9 @@ static __global__ void __launch_bounds__(THREADS, 4)
   };
   auto run = [&](int s, int part) {
     Work w = plan_work(a, s, part, first_head, warp);
-    /* `by` is shared memory for transposing results. With several heads at a time a warp uses at
-     * most two of its four pairs, so the other two are free. Otherwise `by` is this warp's tile
-     * of v, which is free after the first half. */
+    /* `by` is shared memory for transposing results: with several heads at a time the memory of
+     * two of the warp's four pairs, which is then unused; otherwise this warp's tile of v,
+     * which is free after the first half. */
     bool roomy = w.shift < 2;
     uint32_t by = roomy ? in.pairs + (uint32_t)(warp * PAIRS_BYTES + 2 * PAIR_BYTES)
                         : in.v + (uint32_t)(warp * TILE);

@@ -122,9 +122,9 @@ static __device__ __forceinline__ uint32_t replicate_signs(uint32_t first, uint3
   return x;
 }
 
-/* Returns the wgmma descriptor of a matrix in shared memory that was loaded in boxes of 128 bytes
- * width with 128-byte swizzling. Rows are either along the summed dimension, and `lead` is
- * ignored, or across it, and boxes of 64 columns are `lead` bytes apart. */
+/* Returns the wgmma descriptor of a matrix in shared memory that was loaded in boxes of 128
+ * bytes width with 128-byte swizzling. If the rows run along the summed dimension, `lead` is
+ * ignored; if they run across it, boxes of 64 columns are `lead` bytes apart. */
 static __device__ __forceinline__ uint64_t make_descriptor(uint32_t at, uint32_t lead) {
   return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(lead >> 4) << 16 |
          (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;

@@ -41,8 +41,8 @@ bool cuda_refuses(Cuda *c, const char *what) {
   return c->is_capturing;
 }
 
-/* Frees scratch memory that is too small, or keeps it until the end if captured graphs may use
- * it. */
+/* Frees scratch memory that is too small, or keeps it until the backend is closed if captured
+ * graphs may use it. */
 static void retire_scratch(Cuda *c, Scratch *s) {
   Outgrown *old = NULL;
   if (!c->graphs || !s->at) {

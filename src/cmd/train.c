@@ -14,6 +14,7 @@
 #include "base/out.h"
 #include "cmd/cmd.h"
 #include "comm/launcher.h"
+#include "train/restart.h"
 #include "train/rundir.h"
 
 #define MICRO_BATCHES_MAX 65536             /* upper limit of --micro-batches (options.c) */
@@ -200,6 +201,21 @@ static Err share_text(Comm *comm, Str *text) {
   return str_check(text);
 }
 
+/* Fails if this launch has trained the run and its config does not exist on rank 0: the directory
+ * was moved or removed, and --auto-resume would begin a new run. Fails on all ranks, because
+ * launch ends with status 2 only if no rank ends with another one before. */
+static Err check_still_there(const char *run, const char *path, Comm *comm) {
+  uint8_t is_gone = !file_exists(path);
+  if (!restart_has_trained()) return ERR_OK;
+  comm_broadcast(comm, "whether the run exists", &is_gone, sizeof is_gone);
+  if (!is_gone) return ERR_OK;
+  return err_set(
+      ERR_USAGE,
+      "%s is gone: this launch has trained it, and a restart does not begin a new run "
+      "in its place; put the directory back and start the launch again",
+      run);
+}
+
 /* With --resume or --auto-resume, applies the options with which the run was started, as read
  * by rank 0. Options of the command line have precedence. */
 static Err apply_run_config(OptSet *opts, Comm *comm) {
@@ -209,6 +225,7 @@ static Err apply_run_config(OptSet *opts, Comm *comm) {
   Str text = {0};
   if (!is_resumed || !run) return ERR_OK;
   TRY(file_join(path, run, "config"));
+  TRY(check_still_there(run, path, comm));
   Err err = comm_rank(comm) == 0 ? load_run_config(opts, path, &text) : ERR_OK;
   if (!err) err = share_text(comm, &text);
   if (!err && text.len) err = opt_parse_recipe(opts, str_text(&text), text.len, path);

@@ -144,6 +144,8 @@ static Err add_worker_variables(const Agent *a, List *l, uint32_t rank) {
   TRY(set_number(l, "TRIREME_RESTART_COUNT", restarts));
   TRY(set_number(l, "TRIREME_MAX_RANKS", protocol_int(b, "max_ranks", 0)));
   TRY(set_variable(l, "TRIREME_RESTART_REASON", protocol_text(b, "reason")));
+  bool has_trained = json_is_true(json_object_get(b, "has_trained"));
+  TRY(set_number(l, "TRIREME_RESTART_TRAINED", has_trained ? 1 : 0));
   TRY(set_number(l, "TRIREME_EVENT_FD", PROCESS_EVENT_FD));
   TRY(file_join(path, a->dir.path, "mpi"));
   TRY(set_variable(l, "OMPI_MCA_btl_vader_backing_directory", path));

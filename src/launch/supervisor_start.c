@@ -93,13 +93,14 @@ static json_t *pack_begin(const Supervisor *s, int members, int world) {
   if (!getcwd(dir, sizeof dir)) snprintf(dir, sizeof dir, "/");
   if (s->spec.has_terminal) ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
   if (s->spec.has_terminal && !size.ws_col) size.ws_col = 80;
-  return json_pack("{s:I, s:i, s:i, s:i, s:i, s:i, s:o, s:i, s:s, s:o, s:o, s:i, s:i, s:b}",
-                   "generation", (json_int_t)s->generation.number, "world_size", world,
-                   "max_ranks", count_max_ranks(s, members, world), "groups", members,
-                   "restart_count", s->restarts, "max_restarts", s->spec.max_restarts, "reason",
-                   protocol_make_text(s->reason), "master_port", find_port(), "dir", dir,
-                   "argv", pack_command(&s->spec), "env", pack_environment(), "rows",
-                   (int)size.ws_row, "columns", (int)size.ws_col, "alone", world == 1);
+  return json_pack(
+      "{s:I, s:i, s:i, s:i, s:i, s:i, s:o, s:i, s:s, s:o, s:o, s:i, s:i, s:b, s:b}",
+      "generation", (json_int_t)s->generation.number, "world_size", world, "max_ranks",
+      count_max_ranks(s, members, world), "groups", members, "restart_count", s->restarts,
+      "max_restarts", s->spec.max_restarts, "reason", protocol_make_text(s->reason),
+      "master_port", find_port(), "dir", dir, "argv", pack_command(&s->spec), "env",
+      pack_environment(), "rows", (int)size.ws_row, "columns", (int)size.ws_col, "alone",
+      world == 1, "has_trained", s->last_good > 0);
 }
 
 static Machine *find_first(Supervisor *s) {

@@ -1,5 +1,6 @@
 /* How often, and why, the run was restarted, from environment variables:
  *   TRIREME_RESTART_COUNT, TRIREME_RESTART_REASON   set by trireme launch
+ *   TRIREME_RESTART_TRAINED                         set by trireme launch
  *   SLURM_RESTART_COUNT                             set by Slurm for a requeued job
  * Depends on base. */
 #ifndef TRAIN_RESTART_H
@@ -16,6 +17,9 @@ typedef struct {
   char reason[RESTART_REASON]; /* printable UTF-8, control characters escaped; "": not known */
 } Restart;
 
+/* Returns true if this launch has completed a step of the run before, so that RUN/config must
+ * exist. */
+bool restart_has_trained(void);
 /* Reads the variables. A count that is not a number is ignored with a warning. */
 Restart restart_read(void);
 

@@ -409,6 +409,26 @@ stopped() {
   stopped
 }
 
+@test "a run directory moved during training: the restart does not begin a new run, and launch ends" {
+  need_mpi
+  local code=0
+  launch 2 -- --steps 1000000 --save-every 10 --log-every 5 > "$T/out" 2>&1 3>&- &
+  head=$!
+  until_step 25
+  mv "$RUN" "$T/moved"
+  wait "$head" || code=$?
+  [ "$code" -eq 2 ] || { cat "$T/out"; false; }
+  has_line "^launch   restart 1: "
+  [ "$(grep -c "trireme: .*$RUN is gone: this launch has trained it" "$T/out")" -eq 1 ]
+  [ ! -e "$RUN/config" ]
+  until_true is_clear
+  # Put back, the run continues.
+  [ ! -e "$RUN" ] || mv "$RUN" "$T/left"
+  mv "$T/moved" "$RUN"
+  launch 2 -- --steps $(($(last_step "$RUN") + 5)) --save-every 10 --log-every 5 > "$T/out" 2>&1
+  has_line "^resume   step [1-9]"
+}
+
 @test "the agent killed: its ranks end, and training continues under another" {
   need_mpi
   start 2 --

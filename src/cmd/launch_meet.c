@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/out.h"
+#include "base/str.h"
 
 Err launch_make_key(const OptSet *opts) {
   const char *path = opt_text(opts, "new-key");
@@ -34,13 +35,26 @@ static Err read_options(const OptSet *opts, RendezvousSpec *spec) {
   return key_read(key, &spec->key);
 }
 
+/* Quoted for a shell, two commands are equal only if each of their words is. */
+static Err quote_command(const OptSet *opts, Str *command) {
+  for (int i = 0; i < opt_operands(opts); i++) {
+    if (i) str_addc(command, ' ');
+    str_add_shell(command, opt_operand(opts, i));
+  }
+  return str_check(command);
+}
+
 Err launch_meet(const OptSet *opts, Rendezvous **head, Channel **agent) {
   RendezvousSpec spec = {0};
+  Str command = {0};
   *head = NULL;
   *agent = NULL;
   Err err = read_options(opts, &spec);
+  if (!err) err = quote_command(opts, &command);
+  spec.command = str_text(&command);
   if (!err) err = rendezvous_meet(&spec, head, agent);
   key_wipe(&spec.key);
+  str_free(&command);
   if (err) return err;
   const char *host = spec.endpoint.host;
   if (*head)

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/progress.h"
+#include "base/str.h"
 #include "base/utf8.h"
 #include "launch/door.h"
 #include "launch/protocol.h"
@@ -15,7 +16,8 @@
 
 #define JOIN_LIMIT 10.0 /* time limit in seconds for an authenticated agent to join */
 /* Largest number of authenticated agents that are joining at the same time. */
-#define JOINING_MAX 256
+#define JOINING_MAX   256
+#define COMMAND_SHORT 200 /* size of the buffer for a shortened command */
 
 typedef enum {
   JOIN_WAITS,   /* waiting for its MSG_JOIN */
@@ -34,6 +36,7 @@ typedef struct {
 struct Rendezvous {
   Door *door;
   char id[RENDEZVOUS_ID_MAX + 1];
+  Str command;
   Joiner *joiner;
   size_t joiners, capacity;
 };
@@ -54,7 +57,9 @@ Err rendezvous_open_at(Rendezvous **rendezvous, const char *address, int port,
   TRY(rendezvous_check_id(spec->id));
   TRY(mem_alloc(&r, 1, sizeof *r));
   snprintf(r->id, sizeof r->id, "%s", spec->id);
-  Err err = door_open(&r->door, address, port, &spec->key, cause);
+  str_add(&r->command, spec->command);
+  Err err = str_check(&r->command);
+  if (!err) err = door_open(&r->door, address, port, &spec->key, cause);
   if (err)
     rendezvous_close(r);
   else
@@ -76,6 +81,7 @@ void rendezvous_close(Rendezvous *r) {
   if (!r) return;
   for (size_t i = 0; i < r->joiners; i++) channel_close(r->joiner[i].channel);
   mem_free(r->joiner);
+  str_free(&r->command);
   door_close(r->door);
   mem_free(r);
 }
@@ -85,9 +91,44 @@ static void remove_joiner(Rendezvous *r, size_t i) {
   memmove(&r->joiner[i], &r->joiner[i + 1], (r->joiners - i) * sizeof *r->joiner);
 }
 
+/* Returns the offset of the first word in which two commands differ. */
+static size_t find_difference(const char *a, const char *b) {
+  size_t at = 0;
+  while (a[at] && a[at] == b[at]) at++;
+  while (at && a[at - 1] != ' ') at--;
+  return at;
+}
+
+/* Copies a command for a message. A long one is reduced to its first word and the words from
+ * offset `from`. */
+static void shorten_command(const char *command, size_t from, char out[COMMAND_SHORT]) {
+  size_t first = strcspn(command, " ");
+  char start[24], name[COMMAND_SHORT / 4], words[COMMAND_SHORT / 2];
+  bool is_long = strlen(command) >= sizeof words && from > first + 1;
+  const char *rest = is_long ? command + from : command;
+  size_t copied = utf8_visible(rest, words, sizeof words);
+  const char *end = rest[copied] ? " …" : "";
+  snprintf(start, sizeof start, "%.*s", (int)first, command);
+  utf8_visible(start, name, sizeof name);
+  snprintf(out, COMMAND_SHORT, "%s%s%s%s", is_long ? name : "", is_long ? " … " : "", words,
+           end);
+}
+
+static void explain_command(const char *head, const char *agent, char *why, size_t room) {
+  char ours[COMMAND_SHORT], theirs[COMMAND_SHORT];
+  size_t from = find_difference(head, agent);
+  shorten_command(head, from, ours);
+  shorten_command(agent, from, theirs);
+  snprintf(why, room,
+           "the head's command is '%s', this machine's '%s'; start both with the same command "
+           "after --",
+           ours, theirs);
+}
+
 /* Writes the reason why the head refuses this agent to `why`; "" if it accepts it. */
 static void judge_joiner(const Rendezvous *r, const json_t *body, char *why, size_t room) {
   const char *id = protocol_text(body, "id"), *version = protocol_text(body, "version");
+  const char *command = protocol_text(body, "command");
   why[0] = '\0';
   if (strcmp(version, TRIREME_VERSION) != 0)
     snprintf(why, room, "the head runs Trireme %s, this machine %s; install the same version",
@@ -97,10 +138,12 @@ static void judge_joiner(const Rendezvous *r, const json_t *body, char *why, siz
              "the head's rendezvous is '%s', this machine's '%s'; start both with the same "
              "--rdzv-id",
              r->id, id);
+  else if (strcmp(command, str_text(&r->command)) != 0)
+    explain_command(str_text(&r->command), command, why, room);
 }
 
 static Err answer_joiner(Rendezvous *r, Joiner *j, const Frame *f) {
-  char why[3 * RENDEZVOUS_ID_MAX + 200];
+  char why[2 * COMMAND_SHORT + 2 * RENDEZVOUS_ID_MAX + 200];
   json_t *body;
   if (f->type != MSG_JOIN)
     return err_set(ERR_WORK,

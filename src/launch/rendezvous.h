@@ -1,8 +1,9 @@
 /* Rendezvous of machines without ssh. All are started with the same endpoint HOST:PORT, as with
  * torchrun. The machine that has the address HOST becomes the head and listens there; the
  * others connect as agents and retry until the head is there. All prove that they know the same
- * key (door.h). Then an agent sends the id of the rendezvous, and the head accepts it, or
- * refuses it with a reason. A second process on the head's machine becomes an agent.
+ * key (door.h). Then an agent sends the id of the rendezvous and its command, and the head
+ * accepts it, or refuses it with a reason: an agent runs what the head sends, so one that was
+ * started with another command would silently take part in the wrong run. A second process on the head's machine becomes an agent.
  *
  * Threads: one. rendezvous_meet and rendezvous_join block; the functions of a Source do not.
  * Depends on door, protocol, source. */
@@ -27,6 +28,7 @@ typedef struct {
 typedef struct {
   Endpoint endpoint;
   const char *id;
+  const char *command; /* the workers' command, quoted for a shell; the same on all machines */
   Key key;
   double timeout; /* seconds until the attempt to find the head fails */
 } RendezvousSpec;

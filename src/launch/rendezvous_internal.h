@@ -8,7 +8,8 @@
 
 /* The first messages on a secure channel to the head, before MSG_HELLO: */
 enum {
-  MSG_JOIN = MSG_RENDEZVOUS_FIRST, /* sent by the agent: id of the rendezvous, version, host */
+  /* From the agent: id of the rendezvous, command, version, host. */
+  MSG_JOIN = MSG_RENDEZVOUS_FIRST,
   MSG_JOINED, /* sent by the head to an agent that it accepts; has no members */
   /* From the head: text, the reason of the refusal; the head then closes the connection. */
   MSG_NOT_JOINED,

@@ -161,12 +161,20 @@ typedef enum {
   ATTEMPT_REFUSED, /* the head has refused this agent */
 } Attempt;
 
-static Err send_join(Channel *c, const RendezvousSpec *spec) {
+static json_t *pack_join(const RendezvousSpec *spec) {
   char host[256] = "";
   gethostname(host, sizeof host - 1);
-  return protocol_send(
-      c, MSG_JOIN,
-      json_pack("{s:s, s:s, s:s}", "id", spec->id, "version", TRIREME_VERSION, "host", host));
+  return json_pack("{s:s, s:s, s:s, s:s}", "id", spec->id, "command", spec->command, "version",
+                   TRIREME_VERSION, "host", host);
+}
+
+/* Fails if the command does not fit into MSG_JOIN, which would otherwise fail at every attempt
+ * until the timeout. */
+static Err check_command(const RendezvousSpec *spec) {
+  json_t *body = pack_join(spec);
+  Err err = protocol_check_size(body);
+  json_decref(body);
+  return err;
 }
 
 static Attempt read_answer(Channel *c, const Frame *f) {
@@ -214,7 +222,8 @@ static Attempt try_address(const RendezvousSpec *spec, const Address *a, Channel
   Channel *c;
   snprintf(name, sizeof name, "the head at %s port %d", a->text, spec->endpoint.port);
   if (door_connect(&c, a->text, spec->endpoint.port, &spec->key, name)) return ATTEMPT_AGAIN;
-  Attempt attempt = send_join(c, spec) ? ATTEMPT_AGAIN : join_on_connection(c);
+  Attempt attempt =
+      protocol_send(c, MSG_JOIN, pack_join(spec)) ? ATTEMPT_AGAIN : join_on_connection(c);
   if (attempt == ATTEMPT_JOINED)
     *agent = c;
   else
@@ -278,6 +287,7 @@ static Err meet_until_timeout(const RendezvousSpec *spec, Rendezvous **head, Cha
   int doubts = 0;
   TRY(handshake_check_available());
   TRY(rendezvous_check_id(spec->id));
+  TRY(check_command(spec));
   for (;;) {
     Err err = ERR_OK;
     if (attempt_once(spec, head, agent, &doubts, &err)) return err;

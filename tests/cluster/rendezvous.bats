@@ -205,7 +205,7 @@ stranger() {
   [ "$(cat got)" -eq 88 ]
 }
 
-@test "another key and another id are refused with the reason, and the head goes on waiting" {
+@test "another key, id and command are refused with the reason, and the head goes on waiting" {
   wait_for_strangers
   "$TRIREME" launch --quiet --new-key other
   on h2 "$TRIREME" launch --rdzv-endpoint "$ENDPOINT" --rdzv-id demo --rdzv-key other --nnodes 2 -- train > wrong-key 2>&1 || echo $? >> wrong-key
@@ -214,6 +214,9 @@ stranger() {
   on h2 "$TRIREME" launch --rdzv-endpoint "$ENDPOINT" --rdzv-id other --rdzv-key key --nnodes 2 -- train > wrong-id 2>&1 || echo $? >> wrong-id
   grep -q "the head's rendezvous is 'demo', this machine's 'other'" wrong-id
   [ "$(tail -n 1 wrong-id)" -eq 1 ]
+  on h2 "$TRIREME" launch --rdzv-endpoint "$ENDPOINT" --rdzv-id demo --rdzv-key key --nnodes 2 -- bench train > wrong-command 2>&1 || echo $? >> wrong-command
+  grep -q "the head's command is 'train --data .*', this machine's 'bench train'" wrong-command
+  [ "$(tail -n 1 wrong-command)" -eq 1 ]
   kill -0 "$(head_pid)"
   meet h2 --nnodes 2 --
   until_true has_line h2 "joined the head"
@@ -231,7 +234,7 @@ stranger() {
   until_true has_line h1 "1 rank on 1 machine"
   until_true has_trained 10
   mv h1 first
-  meet h1 --nnodes 1:3 --
+  meet h1 --nnodes 1:3 -- --steps 1000000 --save-every 10
   until_true has_line first "h1 \(10\.7\.0\.1\) is set aside: .* has the addresses of h1; does the command run twice"
   until_true has_trained $(($(last_step run) + 20))
   kill -TERM "$(head_pid)"

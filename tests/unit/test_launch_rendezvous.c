@@ -273,6 +273,7 @@ typedef struct {
 static RendezvousSpec make_spec(const Key *key, int port, const char *id) {
   RendezvousSpec spec = {
       .endpoint = {.host = "127.0.0.1", .port = port}, .id = id, .key = *key};
+  spec.command = "train --run x";
   spec.timeout = 600;
   return spec;
 }
@@ -285,9 +286,19 @@ static void *join_head(void *argument) {
   return NULL;
 }
 
+static void start_thread(JoinThread *j) {
+  assert_int_equal(pthread_create(&j->thread, NULL, join_head, j), 0);
+}
+
 static void start_joining(JoinThread *j, const Key *key, int port, const char *id) {
   *j = (JoinThread){.spec = make_spec(key, port, id)};
-  assert_int_equal(pthread_create(&j->thread, NULL, join_head, j), 0);
+  start_thread(j);
+}
+
+static void start_joining_with_command(JoinThread *j, int port, const char *command) {
+  *j = (JoinThread){.spec = make_spec(&right, port, "run 7")};
+  j->spec.command = command;
+  start_thread(j);
 }
 
 static void open_head(Source *source, int *port) {
@@ -350,6 +361,61 @@ static void test_rendezvous_agent_with_another_id_is_told_so(void **state) {
   Arrival arrival;
   assert_false(s.next(s.self, &arrival));
   s.close(s.self);
+}
+
+/* Lets an agent with this command try to join and checks the reason of the refusal. */
+static void check_refusal(Source *s, int port, const char *command, const char *reason) {
+  JoinThread j;
+  Arrival arrival;
+  start_joining_with_command(&j, port, command);
+  finish_joining(&j, s);
+  assert_int_equal(j.error.code, ERR_WORK);
+  err_give(&j.error);
+  assert_says(reason);
+  assert_false(s->next(s->self, &arrival));
+}
+
+static void test_rendezvous_agent_with_another_command_is_told_both(void **state) {
+  (void)state;
+  Source s;
+  int port = 0;
+  open_head(&s, &port);
+  check_refusal(&s, port, "translate --model m",
+                "the head's command is 'train --run x', this machine's 'translate --model m'");
+  check_refusal(
+      &s, port, "train --run x --steps 5",
+      "the head's command is 'train --run x', this machine's 'train --run x --steps 5'");
+  check_refusal(&s, port, "", "this machine's ''");
+  /* The head goes on waiting. */
+  JoinThread j;
+  start_joining(&j, &right, port, "run 7");
+  finish_joining(&j, &s);
+  assert_int_equal(j.error.code, ERR_OK);
+  channel_close(j.channel);
+  s.close(s.self);
+}
+
+static void test_rendezvous_long_commands_are_shown_from_where_they_differ(void **state) {
+  (void)state;
+  char command[20000] = "train --run x --data ";
+  Source s;
+  int port = 0;
+  open_head(&s, &port);
+  for (size_t n = strlen(command); n + 3 < sizeof command; n += 2) memcpy(command + n, "é", 3);
+  check_refusal(&s, port, command, "this machine's 'train … x --data é");
+  check_refusal(&s, port, command, "é …'; start both with the same command");
+  s.close(s.self);
+}
+
+static void test_rendezvous_command_too_long_for_a_message_fails_at_once(void **state) {
+  (void)state;
+  static char command[100000];
+  RendezvousSpec spec = make_spec(&right, 1, "run 7");
+  Channel *c;
+  memset(command, 'x', sizeof command - 1);
+  spec.command = command;
+  assert_int_equal(rendezvous_join(&c, &spec), ERR_WORK);
+  assert_says("the command line or an environment variable is too long");
 }
 
 /* A refused agent does not retry until the time limit, which is ten minutes here. */
@@ -576,6 +642,9 @@ int main(void) {
       cmocka_unit_test(test_door_connect_to_a_closed_port_is_an_error_of_the_channel),
       cmocka_unit_test(test_rendezvous_agent_joins_and_its_messages_arrive),
       cmocka_unit_test(test_rendezvous_agent_with_another_id_is_told_so),
+      cmocka_unit_test(test_rendezvous_agent_with_another_command_is_told_both),
+      cmocka_unit_test(test_rendezvous_long_commands_are_shown_from_where_they_differ),
+      cmocka_unit_test(test_rendezvous_command_too_long_for_a_message_fails_at_once),
       cmocka_unit_test(test_rendezvous_agent_with_another_key_fails_at_once),
       cmocka_unit_test(
           test_rendezvous_agent_tries_again_after_a_head_that_dies_in_the_handshake),

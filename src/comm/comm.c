@@ -14,8 +14,13 @@
 #include "base/plugin.h"
 #include "base/thread.h"
 #include "comm/collective.h"
+#include "comm/connect.h"
 #include "comm/launcher.h"
 #include "comm/queue.h"
+
+/* Seconds within which all ranks must be connected after MPI has started. Longer than the
+ * kernel retries a connection when packets are lost. */
+#define CONNECT_LIMIT 120
 
 _Static_assert(COMM_SUM_MAX == COLLECTIVE_SUM_MAX, "both headers have the same limit");
 
@@ -81,6 +86,9 @@ static Err join_ranks(Comm *c) {
                    wrong);
   g->rank = g->info.rank;
   g->size = g->info.size;
+  TRY(connect_ranks(g, (double)fault_number("connect-limit", CONNECT_LIMIT)));
+  wrong = g->transport->separate();
+  if (wrong) return err_set(ERR_WORK, "MPI cannot duplicate its communicator: %s", wrong);
   if (launcher_check_size(g->size, g->info.about) != ERR_OK) {
     g->transport->end();
     return ERR_WORK;

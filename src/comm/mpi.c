@@ -38,10 +38,7 @@ static const char *begin_mpi(TransportInfo *info) {
       explain_error(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided));
   if (wrong) return wrong;
   info->any_thread = provided >= MPI_THREAD_SERIALIZED;
-  /* Duplicate MPI_COMM_WORLD, so that other users of MPI in this process cannot receive our
-   * messages. */
-  wrong = explain_error(MPI_Comm_dup(MPI_COMM_WORLD, &world));
-  if (wrong) return wrong;
+  world = MPI_COMM_WORLD;
   MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
   MPI_Comm_rank(world, &info->rank);
   MPI_Comm_size(world, &info->size);
@@ -51,6 +48,12 @@ static const char *begin_mpi(TransportInfo *info) {
   version[strcspn(version, ",\n")] = '\0';
   snprintf(info->about, sizeof info->about, "%.63s", version);
   return NULL;
+}
+
+/* Duplicates MPI_COMM_WORLD, so that other users of MPI in this process cannot receive our
+ * messages. */
+static const char *separate_messages(void) {
+  return explain_error(MPI_Comm_dup(MPI_COMM_WORLD, &world));
 }
 
 static const char *send_message(int to, int tag, const void *bytes, size_t n,
@@ -89,12 +92,13 @@ static void abort_ranks(int status) {
 }
 
 static void end_mpi(void) {
-  MPI_Comm_free(&world);
+  if (world != MPI_COMM_WORLD) MPI_Comm_free(&world);
   MPI_Finalize();
 }
 
 __attribute__((visibility("default")))
 const Transport trireme_transport = {.begin = begin_mpi,
+                                     .separate = separate_messages,
                                      .send = send_message,
                                      .recv = receive_message,
                                      .test = test_request,

@@ -27,6 +27,9 @@ typedef struct {
  * of equal rank and tag arrive in the order in which they were sent. */
 typedef struct {
   const char *(*begin)(TransportInfo *info);
+  /* Separates the messages from those of other users of the library in this process. All ranks
+   * call it; it waits for them without a limit, so the ranks must be connected (connect.h). */
+  const char *(*separate)(void);
   const char *(*send)(int to, int tag, const void *bytes, size_t n, TransportRequest *);
   const char *(*recv)(int from, int tag, void *bytes, size_t n, TransportRequest *);
   /* Sets *done if the request is complete. Also makes progress on all other requests. */

@@ -299,3 +299,34 @@ stranger() {
   run -1 "$TRIREME" launch --new-key key
   [[ "$output" == *"key exists: a key is not overwritten"* ]]
 }
+
+# add_address HOST, delete_address HOST: a second address on the card of the chosen network. Open
+# MPI's TCP transport publishes one of the two, and the kernel connects from the other.
+add_address() { on "$1" ip address add "10.7.0.10${1#h}/24" dev "$(host_card "$1")"; }
+delete_address() { on "$1" ip address delete "10.7.0.10${1#h}/24" dev "$(host_card "$1")"; }
+
+@test "one host with two addresses on the card of the chosen network trains" {
+  add_address h2
+  meet h1 --nnodes 2 --
+  meet h2 --nnodes 2 --
+  status_of h1 > status
+  delete_address h2
+  [ "$(cat status)" -eq 0 ] || { cat h1 h2; false; }
+  [ "$(status_of h2)" -eq 0 ]
+}
+
+@test "two hosts with two addresses each, which MPI cannot connect, end with an error that says so" {
+  add_address h1
+  add_address h2
+  export TRIREME_FAULT=connect-limit:5
+  meet h1 --nnodes 2 --
+  meet h2 --nnodes 2 --
+  status_of h1 > status
+  delete_address h1
+  delete_address h2
+  [ "$(cat status)" -eq 1 ] || { cat h1 h2; false; }
+  has_line h1 "MPI does not connect rank [01] on h[12] with rank [01]: no message within 5 s"
+  status_of h2
+  until_true is_empty h1
+  until_true is_empty h2
+}

@@ -303,7 +303,8 @@ const OptAlias cmd_aliases[] = {
     HINT("train", "gpu-ranks", ONMT,
          "each rank takes one GPU: start as many ranks, mpirun -n N; --device cuda:N is one "
          "GPU"),
-    HINT("train", "nproc-per-node", TORCH, "start ranks with mpirun -n N or srun"),
+    HINT("train", "nproc-per-node", TORCH,
+         "start ranks with trireme launch --nproc-per-node N -- train"),
     HINT("train", "distributed-world-size", FAIRSEQ, "start ranks with mpirun -n N or srun"),
     HINT("train", "num-workers", FAIRSEQ, "one thread reads batches ahead; leave it out"),
     HINT("train", "ddp-backend", FAIRSEQ ", " HF,

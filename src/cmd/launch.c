@@ -149,8 +149,19 @@ static Err check_input(const Launch *l) {
                  l->argv[0], is_translate ? " with --input FILE" : "");
 }
 
-/* Copies the workers' command. Adds --auto-resume to train, so that a restarted run continues,
- * and passes on --peer-checkpoint. */
+/* Returns the option with which the command continues work that was stopped, if it was not
+ * passed; else NULL. Launch adds this option, so that a restart and the same command later
+ * continue. */
+static const char *find_missing_resume(const Launch *l) {
+  bool has_resume = has_flag(l, "resume");
+  if (is_train(l))
+    return has_resume || has_flag(l, "auto-resume") || has_flag(l, "dry-run") ? NULL
+                                                                              : "--auto-resume";
+  bool is_preparation = strcmp(l->argv[0], "prepare") == 0 && !get_option(l, "convert");
+  return is_preparation && !has_resume ? "--resume" : NULL;
+}
+
+/* Copies the workers' command; adds the option to resume, and --peer-checkpoint. */
 static Err read_command(Launch *l, const OptSet *opts) {
   int args = opt_operands(opts);
   TRY(check_command(opt_operand(opts, 0)));
@@ -160,8 +171,8 @@ static Err read_command(Launch *l, const OptSet *opts) {
   read_options(l, args);
   TRY(check_input(l));
   TRY(check_utf8(l->argv, args));
-  bool has_resume = is_train(l) && (has_flag(l, "resume") || has_flag(l, "auto-resume"));
-  if (is_train(l) && !has_resume && !has_flag(l, "dry-run")) l->argv[args++] = "--auto-resume";
+  const char *resume = find_missing_resume(l);
+  if (resume) l->argv[args++] = resume;
   if (opt_given(opts, "peer-checkpoint")) {
     if (!is_train(l))
       return err_set(ERR_USAGE, "--peer-checkpoint is for train, not for %s; leave it out",
@@ -214,6 +225,14 @@ static Err read_hosts(Launch *l, const OptSet *opts) {
     return err_set(ERR_USAGE,
                    "machines are either listed and reached by ssh, or meet at --rdzv-endpoint; "
                    "omit one of the two");
+  bool is_alone = !l->hosts.count && !opt_given(opts, "rdzv-endpoint") &&
+                  (opt_flag(opts, "standalone") || !slurm_has_allocation());
+  if (is_alone && l->spec.min > 1)
+    return err_set(
+        ERR_USAGE,
+        "--nnodes asks for %d machines, but only this one is known: list machines with "
+        "--hosts, --hostfile or --inventory, or let them meet at --rdzv-endpoint",
+        l->spec.min);
   TRY(check_max_slots(l));
   if (l->hosts.count && l->spec.min > (int)l->hosts.count)
     return err_set(
@@ -226,7 +245,21 @@ static Err read_hosts(Launch *l, const OptSet *opts) {
   return ERR_OK;
 }
 
+/* Without the endpoint every machine would train alone. */
+static Err check_rendezvous(const OptSet *opts) {
+  static const char *const names[] = {"rdzv-key", "rdzv-id"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (opt_given(opts, names[i]) && !opt_given(opts, "rdzv-endpoint"))
+      return err_set(
+          ERR_USAGE,
+          "--%s is for machines that meet: pass --rdzv-endpoint HOST:PORT too, the same "
+          "on every machine, or omit it",
+          names[i]);
+  return ERR_OK;
+}
+
 static Err read_launch(Launch *l, const OptSet *opts) {
+  TRY(check_rendezvous(opts));
   TRY(read_command(l, opts));
   TRY(choose_log_dir(l, opts));
   TRY(read_nproc(opt_text(opts, "nproc-per-node"), &l->spec.nproc));

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/lines.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -92,7 +93,9 @@ static void log_item(Writer *w, const LineItem *item) {
   if (!err) err = lines_add(file, item->bytes, item->len);
   if (!err) return;
   w->lost++;
-  if (!w->wrong.code) w->wrong = err_take(err);
+  if (w->wrong.code) return;
+  log_warn("lines of log files are lost: %s", err_message());
+  w->wrong = err_take(err);
 }
 
 /* Returns true if train has created the run directory, so that the log directory can be created
@@ -141,6 +144,7 @@ static void *run_writer(void *argument) {
 #define FILES_MAX 4100 /* log files of all ranks, mpirun.log and launch.log */
 
 static Err start_writer(Writer *w, const char *log_dir, const char *run) {
+  LineFile *log;
   TRY(file_join(w->dir, log_dir, ""));
   if (run) TRY(file_join(w->run, run, ""));
   TRY(mem_alloc(&w->file, FILES_MAX, sizeof *w->file));
@@ -149,6 +153,8 @@ static Err start_writer(Writer *w, const char *log_dir, const char *run) {
   line_queue_init(&w->pending);
   pthread_mutex_init(&w->lock, NULL);
   pthread_cond_init(&w->changed, NULL);
+  /* Fails before anything is started if the directory cannot be written. */
+  if (is_run_made(w)) TRY(open_log(w, "launch.log", &log));
   if (thread_start(&w->thread, run_writer, w)) return ERR_OK;
   return err_set(ERR_WORK,
                  "cannot start a thread for log files; raise the limit of processes and "
@@ -161,6 +167,7 @@ Err writer_open(Writer **out, const char *log_dir, const char *run) {
   TRY(mem_alloc(&w, 1, sizeof *w));
   Err err = start_writer(w, log_dir, run);
   if (err) {
+    for (size_t i = 0; i < w->files; i++) lines_close(&w->file[i].file);
     mem_free(w->file);
     mem_free(w);
   } else {
@@ -172,7 +179,9 @@ Err writer_open(Writer **out, const char *log_dir, const char *run) {
 static Err report_losses(const Writer *w) {
   if (w->wrong.code) {
     Err err = err_give(&w->wrong);
-    return w->lost ? err_context("%" PRIu64 " lines of log files are lost", w->lost) : err;
+    return w->lost ? err_context("%" PRIu64 " line%s of log files lost", w->lost,
+                                 w->lost == 1 ? "" : "s")
+                   : err;
   }
   if (w->dropped + w->lost)
     return err_set(

@@ -223,6 +223,13 @@ stopped() {
   [[ "$output" =~ "launch starts train, translate, prepare or bench, not 'score'" ]]
   run -2 "$TRIREME" launch --worker
   [[ "$output" =~ "TRIREME_AGENT names no socket" ]]
+  run -2 "$TRIREME" launch --standalone --nnodes 2 -- train
+  [[ "$output" =~ "--nnodes asks for 2 machines, but only this one is known: list machines with --hosts" ]]
+  run -2 "$TRIREME" launch --rdzv-id x -- train
+  [[ "$output" =~ "--rdzv-id is for machines that meet: pass --rdzv-endpoint HOST:PORT too" ]]
+  touch "$T/file"
+  run -1 "$TRIREME" launch --log-dir "$T/file" -- train --data "$T/set" --run "$T/run"
+  [[ "$output" =~ "$T/file/ exists and is not a directory" ]]
 }
 
 @test "a command that would read standard input is refused" {
@@ -286,6 +293,19 @@ stopped() {
   has_line "log files in $RUN/launch$"
   grep -q '^done at step 3 ' "$RUN/launch/rank-0.log"
   [ ! -e trireme-launch ]
+}
+
+@test "a prepare that dies continues where it was" {
+  cd "$T"
+  export TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes}
+  local options=(--recipe demo --demo-pairs 3000 --vocab-size 800 --shard-size 8k)
+  TRIREME_FAULT=die:prepare-shard:2 run -0 "$TRIREME" launch --nproc-per-node 1 --max-restarts 1 -- \
+    prepare "${options[@]}" --out set
+  [[ "$output" =~ "restart 1" ]]
+  TRIREME_FAULT=die:prepare-shard:2 run -1 "$TRIREME" launch --nproc-per-node 1 -- prepare "${options[@]}" --out other
+  [[ "$output" =~ "the same command continues" ]]
+  run -0 "$TRIREME" launch --nproc-per-node 1 -- prepare "${options[@]}" --out other
+  cmp set/train-00001.tok other/train-00001.tok
 }
 
 @test "a stopped prepare passes status 3 through and is not started again" {

@@ -199,16 +199,25 @@ static void test_console_makes_no_run(void **state) {
   assert_file(f, "err", "trireme: wrong option\n");
 }
 
-static void test_console_unwritable_log_is_an_error_at_the_end(void **state) {
+static void test_console_unwritable_log_is_an_error_at_once(void **state) {
   Fixture *f = *state;
+  Console *c;
+  ConsoleSpec spec = {.log_dir = f->log};
   /* A file where the log directory should be. */
   assert_int_equal(file_write(f->log, "a file", 6), ERR_OK);
+  assert_int_equal(console_open(&c, &spec), ERR_WORK);
+  assert_non_null(strstr(err_message(), "is not a directory"));
+}
+
+static void test_console_lost_log_is_a_warning_and_an_error_at_the_end(void **state) {
+  Fixture *f = *state;
   Console *c = open_console(f, false);
+  assert_int_equal(file_remove_all(f->log), ERR_OK);
   add(c, 0, OUTPUT_STDERR, "line\n");
   Err err = console_close(c);
   release_console(f);
   assert_int_equal(err, ERR_WORK);
-  assert_file(f, "err", "line\n");
+  assert_non_null(strstr(err_message(), "1 line of log files lost"));
 }
 
 /* A terminal that accepts no output: */
@@ -379,7 +388,8 @@ int main(void) {
       CASE(test_console_escapes_control_characters_of_its_own_lines),
       CASE(test_console_logs_wait_until_the_run_exists),
       CASE(test_console_makes_no_run),
-      CASE(test_console_unwritable_log_is_an_error_at_the_end),
+      CASE(test_console_unwritable_log_is_an_error_at_once),
+      CASE(test_console_lost_log_is_a_warning_and_an_error_at_the_end),
       /* Must come before a test in which a blocked terminal mutes the log. */
       CASE(test_console_takes_messages_of_the_log),
       CASE(test_console_blocked_terminal_keeps_logs_and_is_no_error),

@@ -1,4 +1,4 @@
-/* Writes the events of a worker to the pipe of its launcher. Depends on POSIX. */
+/* Writes the events of a worker to the pipe of its launcher. Depends on utf8, POSIX. */
 #include "base/event.h"
 
 #include <inttypes.h>
@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/utf8.h"
 
 /* Maximum bytes of an event. At most PIPE_BUF, so the events of several threads do not
  * interleave. */
@@ -43,9 +45,8 @@ static void copy_plain(char *out, size_t room, const char *text) {
     unsigned char c = (unsigned char)*text;
     out[n++] = (char)(c < ' ' || c == '"' || c == '\\' || c == 127 ? ' ' : c);
   }
-  /* Removes the incomplete UTF-8 character at the end of a truncated text. */
-  while (n && ((unsigned char)out[n - 1] & 0xc0) == 0x80 && *text) n--;
-  out[n] = '\0';
+  /* JSON must be UTF-8: the text ends before a character that is cut off or invalid. */
+  out[utf8_valid(out, n)] = '\0';
 }
 
 void event_copy(uint64_t step, const char *dir) {

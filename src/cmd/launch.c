@@ -339,6 +339,7 @@ static Err run_supervisor(Launch *l, const OptSet *opts, Rendezvous *rendezvous)
   if (!err) err = supervisor_open(&supervisor, &l->spec, console, source, sources);
   if (!err) err = supervisor_run(supervisor, &is_reported);
   ErrRecord why = err_copy();
+  if (err == ERR_WORK && console && !is_reported) console_log_error(console, err_message());
   if (err == ERR_STOPPED) print_continuation(l, console, rendezvous);
   for (int i = 0; i < sources && !supervisor; i++) source[i].close(source[i].self);
   supervisor_close(supervisor);

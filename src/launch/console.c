@@ -192,6 +192,10 @@ void console_warn(Console *c, const char *fmt, ...) {
   va_end(args);
 }
 
+void console_log_error(Console *c, const char *message) {
+  add_message(c, false, "error: ", message);
+}
+
 void console_print(Console *c, const char *line) {
   char shown[256];
   Str text = {0};

@@ -43,6 +43,8 @@ void console_finish_lines(Console *c);
 /* Prints a line of the supervisor and appends it, with the time, to launch.log. Not printed if
  * quiet. */
 void console_say(Console *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Writes the error that ends the launch to launch.log; the program prints it. */
+void console_log_error(Console *c, const char *message);
 /* Like console_say, but printed even if quiet. */
 void console_warn(Console *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Prints a line of any length to standard output and appends it, with the time, to launch.log. */

@@ -60,6 +60,7 @@
 #include "launch/signals.h"
 #include "launch/supervisor_internal.h"
 
+#define WAIT_QUIETLY  3.0   /* seconds of waiting for machines before it is announced */
 #define REGROUP_LIMIT 120.0 /* seconds for workers to save and stop when machines join */
 /* Seconds for workers to save and stop when a machine leaves, which will be gone soon. */
 #define LEAVE_LIMIT 20.0
@@ -115,6 +116,15 @@ static void connect_members(Supervisor *s, double now) {
   if (supervisor_start_generation(s, include, now)) supervisor_finish(s, ERR_WORK, false);
 }
 
+/* Prints once in each gathering for how many machines the launch waits. */
+static void announce_wait(Supervisor *s, const Gathering *g) {
+  int missing = g->min - g->ready;
+  if (missing <= 0 || g->waited < WAIT_QUIETLY || s->announced_wait >= s->gather_start) return;
+  s->announced_wait = s->gather_start;
+  console_say(s->console, "waiting up to %.0f s for %d more machine%s (--join-timeout)",
+              g->join_timeout - g->waited, missing, missing == 1 ? "" : "s");
+}
+
 static void gather_machines(Supervisor *s, double now) {
   Gathering g = {.min = s->spec.min,
                  .max = s->spec.max,
@@ -125,6 +135,7 @@ static void gather_machines(Supervisor *s, double now) {
                  .join_timeout = s->spec.join_timeout};
   switch (policy_gather(&g)) {
     case GATHER_WAIT:
+      announce_wait(s, &g);
       return;
     case GATHER_GIVE_UP:
       err_set(ERR_WORK,

@@ -52,6 +52,7 @@ struct Supervisor {
   double phase_start;
   double
       gather_start; /* time when the wait for machines began; network tests do not change it */
+  double announced_wait; /* gather_start of the last wait that was printed; 0: none */
   double last_arrival;
   uint64_t arrivals;  /* number of machines that have connected */
   double last_output; /* time of the last output or report of a rank, for --stall-timeout */

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# run-tests: waits
 # A transport between GPUs that stalls or breaks: the run ends with one error line. These tests
 # mostly wait and use no core.
 

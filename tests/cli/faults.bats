@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# run-tests: idle
 # How a run of several ranks ends if ranks die, hang, stop or fail. Needs an idle machine: a rank
 # that gets no core looks like one that hangs.
 

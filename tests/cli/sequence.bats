@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
+# run-tests: waits
 # Ranks that run different collectives, or wait for each other for ever, end with one line that
 # names them, and leave no process or shared memory. On one host (shared memory) and on two
-# (messages). Mostly waits.
+# (messages).
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support

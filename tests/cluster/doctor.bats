@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
+# run-tests: waits
 # trireme doctor on test hosts: first without problems, then with one simulated problem at a time.
-# Mostly waits.
+#
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# trireme doctor on hosts with two network cards, one of which is not connected. Mostly waits.
+# run-tests: waits
+# trireme doctor on hosts with two network cards, one of which is not connected.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
+# run-tests: waits
 # `trireme launch` on several test hosts: by ssh and by rendezvous, with machines that fail and
-# join. Every run has the same bits as one process and leaves no process behind. Mostly waits.
+# join. Every run has the same bits as one process and leaves no process behind.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# Runs of `trireme launch` survive each kind of fault once (tests/fault/soak). Mostly waits. `make
+# run-tests: waits
+# Runs of `trireme launch` survive each kind of fault once (tests/fault/soak). `make
 # test-fault FAULTS=30` is the long version.
 
 # soak OPTION…: runs the soak; prints its output if it fails.

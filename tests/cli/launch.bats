@@ -436,6 +436,7 @@ stopped() {
   head=$!
   until_step 25
   mv "$RUN" "$T/moved"
+  until_true has_gone "$head"  # a new run would train without end
   wait "$head" || code=$?
   [ "$code" -eq 2 ] || { cat "$T/out"; false; }
   has_line "^launch   restart 1: "

@@ -153,12 +153,13 @@ static Err check_input(const Launch *l) {
  * passed; else NULL. Launch adds this option, so that a restart and the same command later
  * continue. */
 static const char *find_missing_resume(const Launch *l) {
-  bool has_resume = has_flag(l, "resume");
-  if (is_train(l))
-    return has_resume || has_flag(l, "auto-resume") || has_flag(l, "dry-run") ? NULL
-                                                                              : "--auto-resume";
-  bool is_preparation = strcmp(l->argv[0], "prepare") == 0 && !get_option(l, "convert");
-  return is_preparation && !has_resume ? "--resume" : NULL;
+  if (is_train(l)) {
+    bool is_passed =
+        has_flag(l, "resume") || has_flag(l, "auto-resume") || has_flag(l, "dry-run");
+    return is_passed ? NULL : "--auto-resume";
+  }
+  if (strcmp(l->argv[0], "prepare") != 0 || get_option(l, "convert")) return NULL;
+  return has_flag(l, "resume") ? NULL : "--resume";
 }
 
 /* Copies the workers' command; adds the option to resume, and --peer-checkpoint. */

@@ -21,14 +21,14 @@ struct Reducer {
   ReduceSpec spec;
   int rank, size;
   float *g;
-  size_t n, owned;
+  size_t n, owned; /* number of elements: of g; of this rank's pieces of all buckets */
   Bucket *bucket;
   size_t buckets;
   size_t *order; /* (buckets) the order in which all ranks send the buckets */
   size_t sent;   /* number of buckets sent in this round: order[0 … sent-1] */
   ReduceRound round;
   /* Working memory of the jobs: */
-  float *sum;        /* (owned) sums of the earlier rounds of this step */
+  float *sum;        /* (`owned` elements) sums of this rank's pieces over earlier rounds */
   char *work;        /* working memory of comm_reduce (CommReduce.work) */
   const void **send; /* arguments of comm_exchange, one for each rank */
   void **recv;

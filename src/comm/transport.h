@@ -17,7 +17,8 @@ typedef struct {
 typedef struct {
   int rank, size;
   int tag_max; /* largest message tag; at least 32767 */
-  /* Any thread may call, but only one at a time; false: only the thread that called `begin`. */
+  /* true: any thread may call the functions of Transport, one thread at a time; false: only
+   * the thread that called `begin` may call them. */
   bool any_thread;
   char about[64]; /* name and version of the library */
 } TransportInfo;

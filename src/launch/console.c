@@ -164,8 +164,8 @@ static void add_message(Console *c, bool is_shown, const char *label, const char
   writer_log_with_time(c->writer, "launch.log", text, (size_t)n);
 }
 
-/* Receives messages of other parts of the program (base/log.h), so that they do not wait for
- * the terminal either. */
+/* Queues the messages of base/log.h, as console_say does with its own, so that the code that
+ * logs them never waits for the terminal. */
 static void take_message(void *console, const char *label, const char *line) {
   add_message(console, true, label, line);
 }

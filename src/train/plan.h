@@ -6,8 +6,8 @@
 
 /* Prints model, data, batches, ranks, device and memory. */
 NODISCARD Err plan_print(const Trainer *t);
-/* Prints the same, the time and the network traffic of a step, and fails if the run does not
- * fit into memory. Every rank calls it. */
+/* Prints what plan_print prints, and also the time and the network traffic of a step. Fails if
+ * the run does not fit into memory. Every rank calls it. */
 NODISCARD Err plan_dry_run(Trainer *t);
 
 #endif

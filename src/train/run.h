@@ -24,8 +24,9 @@ typedef struct {
   bool is_from_copy; /* rank 0: this process continued from an in-memory copy */
   /* Step of the last state that was passed to the saver, or loaded from the run directory. */
   uint64_t saved;
-  /* The counters with the result of the last validation. They are copied to `at` once they are
-   * on disk, so that the link `best` always points to an existing checkpoint. */
+  /* The counters of the last validated step, with the result of its validation. A new best
+   * (best_score, best_step, worse) is copied to `at` only once it is on disk, so that the link
+   * `best` always points to an existing checkpoint. */
   TrainCounters validated;
   /* `validated` was passed to the saver and may not be on disk yet. */
   bool is_validation_pending;

@@ -23,7 +23,8 @@ static Err check_event(void *context, const TfEvent *event) {
   return ERR_OK;
 }
 
-/* Corrects the checksums of all records whose length fits. */
+/* Corrects the checksums of all records, up to the first one that is longer than the rest of the
+ * file; of that one, only the checksum of its length. */
 static void seal_records(uint8_t *file, size_t size) {
   for (size_t at = 0; size - at >= 16;) {
     uint64_t len = fuzz_get64(file, at);

@@ -280,7 +280,7 @@ static void check_fp8(const Backend *b, const Backend *cpu, size_t rows, size_t 
   mem_free(exact);
 }
 
-/* A NaN in an operand affects only its own row. */
+/* A NaN or an infinity in x makes only its own row of y NaN. */
 static void check_nan_row(const Backend *b) {
   size_t rows = FP8_MIN_TOKENS, in = 1024, out = 1024;
   float *x = draw_many(rows * in), *w = draw(in * out), *y = draw_many(rows * out);

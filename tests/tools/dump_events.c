@@ -1,8 +1,10 @@
-/* Prints the values of TensorBoard event files as TensorBoard's event accumulator keeps them, one
- * "STEP TAG VALUE" per line, in the order in which they were written. A session start discards
- * earlier values of its step and of later steps, except the first one of the run.
+/* Prints the values of TensorBoard event files as TensorBoard's event accumulator keeps them,
+ * one "STEP TAG VALUE" per line, in the order in which they were written. A session start with
+ * step S discards the values of step S and later steps that were written before it; the first
+ * session start of a run discards nothing.
  *   dump_events FILE…   the files of one run, in the order of their names
- * VALUE is a number, or "histogram:" or "tensor:" and the CRC-32C of the message. Depends on format/tfevents. */
+ * VALUE is a number, or "histogram:" or "tensor:" and the CRC-32C of the message. Depends on
+ * format/tfevents. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

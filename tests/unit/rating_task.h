@@ -346,7 +346,8 @@ static const TaskKind rating_task = {
     .valid_batch = valid_rating,
     .score = score_rating};
 
-/* Another task of the same family, the first of the table and so the default. */
+/* The task "guess", of the same model family as "rating". It is the first entry of train_tasks
+ * and therefore the default task. */
 
 static const OptSpec luck_options[] = {
     REAL("luck", "P", "0.5", 0, 1, "train", "Labels", "Probability of a good guess"),

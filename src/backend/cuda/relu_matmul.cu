@@ -122,8 +122,8 @@ struct Two<__half> {
   typedef __half2 Is;
 };
 
-/* A float as the sum of two numbers of the element type, high + low, each duplicated: a single
- * number may not represent the float exactly. */
+/* A float as the sum high + low of two numbers of the element type, because one such number may
+ * not represent it exactly. Each number is in both halves of its word, for multiply_pair. */
 struct Factor {
   uint32_t high, low;
 };

@@ -304,7 +304,7 @@ const OptAlias cmd_aliases[] = {
          "each rank takes one GPU: start as many ranks, mpirun -n N; --device cuda:N is one "
          "GPU"),
     HINT("train", "nproc-per-node", TORCH,
-         "start ranks with trireme launch --nproc-per-node N -- train"),
+         "start ranks with 'trireme launch', whose options come before the word train"),
     HINT("train", "distributed-world-size", FAIRSEQ, "start ranks with mpirun -n N or srun"),
     HINT("train", "num-workers", FAIRSEQ, "one thread reads batches ahead; leave it out"),
     HINT("train", "ddp-backend", FAIRSEQ ", " HF,

@@ -46,4 +46,9 @@ UNUSED static int remove_scratch(void **state) {
   return (int)file_remove_all(scratch);
 }
 
+/* Skips the current test under qemu-user (scripts/cross), which lacks what the test needs. */
+UNUSED static void skip_if_emulated(void) {
+  if (getenv("TEST_EMULATED")) skip();
+}
+
 #endif

@@ -273,6 +273,7 @@ static void assert_launch_log_has(const Fixture *f, const char *words) {
 /* The terminal must not affect the log: it once shared a queue with the terminal, so log lines
  * were dropped, and closing the console blocked for ever. */
 static void test_console_blocked_terminal_keeps_logs_and_is_no_error(void **state) {
+  skip_if_emulated(); /* qemu ends the process at pthread_cancel */
   int reader;
   setenv("TRIREME_FAULT", "console-wait:1", 1);
   Console *c = open_blocked(*state, &reader, false);
@@ -309,6 +310,7 @@ static void *read_lines(void *argument) {
 }
 
 static void test_console_dropped_lines_are_counted_when_the_terminal_continues(void **state) {
+  skip_if_emulated(); /* qemu ends the process at pthread_cancel */
   Reader r = {0};
   pthread_t thread;
   Console *c = open_blocked(*state, &r.fd, false);
@@ -326,6 +328,7 @@ static void test_console_dropped_lines_are_counted_when_the_terminal_continues(v
 /* While nobody reads standard output, console_close waits. A signal ends the wait, and the lines
  * that were not written are reported as an error. */
 static void test_console_lost_results_are_an_error(void **state) {
+  skip_if_emulated(); /* qemu ends the process at pthread_cancel */
   Fixture *f = *state;
   sigset_t term, before;
   int reader;

@@ -233,11 +233,13 @@ stranger() {
   meet h1 --nnodes 1:3 -- --steps 1000000 --save-every 10
   until_true has_line h1 "1 rank on 1 machine"
   until_true has_trained 10
+  local head
+  head=$(head_pid) # before there is a second process with the same command
   mv h1 first
   meet h1 --nnodes 1:3 -- --steps 1000000 --save-every 10
   until_true has_line first "h1 \(10\.7\.0\.1\) is set aside: .* has the addresses of h1; does the command run twice"
   until_true has_trained $(($(last_step run) + 20))
-  kill -TERM "$(head_pid)"
+  kill -TERM "$head"
   until_true is_empty h1
   has_line first "stopped at step"
 }

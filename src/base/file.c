@@ -43,9 +43,16 @@ Err file_join(char *out, const char *dir, const char *name) {
   return ERR_OK;
 }
 
-Err file_program_dir(char *out) {
+Err file_program(char *out) {
   ssize_t n = readlink("/proc/self/exe", out, FILE_PATH_MAX - 1);
   if (n < 0) return err_errno("cannot read", "/proc/self/exe");
+  out[n] = '\0';
+  return ERR_OK;
+}
+
+Err file_program_dir(char *out) {
+  TRY(file_program(out));
+  size_t n = strlen(out);
   while (n > 1 && out[n - 1] != '/') n--;
   out[n > 1 ? n - 1 : n] = '\0';
   return ERR_OK;

@@ -35,6 +35,8 @@ NODISCARD Err file_check_memory(const char *dir, uint64_t bytes);
 /* Writes "dir/name" to a buffer of FILE_PATH_MAX bytes. */
 #define FILE_PATH_MAX 4096
 NODISCARD Err file_join(char *out, const char *dir, const char *name);
+/* Writes the path of this program's executable to a buffer of FILE_PATH_MAX bytes. */
+NODISCARD Err file_program(char *out);
 /* Writes the directory of this program's executable to a buffer of FILE_PATH_MAX bytes. */
 NODISCARD Err file_program_dir(char *out);
 

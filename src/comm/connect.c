@@ -27,17 +27,17 @@ static const char *test_pending(const Transport *t, TransportRequest *request,
   return wrong;
 }
 
-static Err refuse(const char *wrong, int rank) {
+static Err report_error(const char *wrong, int rank) {
   return err_set(ERR_WORK, "MPI cannot exchange messages with rank %d: %s", rank, wrong);
 }
 
 static Err start_contact(const Group *g, Contact *contact, int r) {
   Contact *c = &contact[r];
   const char *wrong = g->transport->recv(r, TAG_HEARTBEAT, NULL, 0, &c->receive);
-  if (wrong) return refuse(wrong, r);
+  if (wrong) return report_error(wrong, r);
   c->is_receiving = true;
   wrong = g->transport->send(r, TAG_HEARTBEAT, NULL, 0, &c->send);
-  if (wrong) return refuse(wrong, r);
+  if (wrong) return report_error(wrong, r);
   c->is_sending = true;
   return ERR_OK;
 }
@@ -48,7 +48,7 @@ static Err count_pending(const Group *g, Contact *contact, int *pending) {
     Contact *c = &contact[r];
     const char *wrong = test_pending(g->transport, &c->receive, &c->is_receiving);
     if (!wrong) wrong = test_pending(g->transport, &c->send, &c->is_sending);
-    if (wrong) return refuse(wrong, r);
+    if (wrong) return report_error(wrong, r);
     *pending += c->is_receiving || c->is_sending;
   }
   return ERR_OK;

@@ -142,7 +142,7 @@ static Err read_signals(Agent *a) {
   while (read(a->signals, &info, sizeof info) == (ssize_t)sizeof info) {
     if (info.ssi_signo == SIGCHLD) continue;
     bool is_first = !a->leaving;
-    a->leaving = signals_note(&a->stop, (int)info.ssi_signo);
+    a->leaving = signals_note(&a->demands, (int)info.ssi_signo);
     if (is_first)
       TRY(protocol_send(
           a->head, MSG_LEAVE,
@@ -221,22 +221,12 @@ static Err run_loop(Agent *a) {
   return a->is_over ? ERR_OK : ERR_STOPPED;
 }
 
-/* Watches signals. SIGINT, SIGTERM and SIGHUP (the terminal was closed) ask this machine to
- * leave; SIGHUP is left out if it is ignored, as under nohup and in agents that the head has
- * started. Batch systems send SIGUSR1 to all processes before the time limit; the agent ignores
- * it, because the head receives it too and stops the ranks. */
+/* SIGINT, SIGTERM and SIGHUP (the terminal was closed) ask this machine to leave. In agents that
+ * the head has started, SIGHUP is ignored. Batch systems send SIGUSR1 to all processes before the
+ * time limit; the agent ignores it, because the head receives it too and stops the ranks. */
 static Err watch_signals(Agent *a) {
-  sigset_t set;
-  struct sigaction hangup;
-  sigemptyset(&set);
-  sigaddset(&set, SIGCHLD);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  sigaction(SIGHUP, NULL, &hangup);
-  if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
   signal(SIGUSR1, SIG_IGN);
-  sigprocmask(SIG_BLOCK, &set, NULL);
-  a->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  a->signals = signals_watch(SIGCHLD);
   return a->signals < 0 ? err_set(ERR_WORK, "signalfd: %s", strerror(errno)) : ERR_OK;
 }
 
@@ -249,9 +239,7 @@ static Err link_program(const Agent *a) {
 
 static Err set_up(Agent *a, const char *name) {
   char copies[FILE_PATH_MAX];
-  ssize_t n = readlink("/proc/self/exe", a->program, sizeof a->program - 1);
-  if (n < 0) return err_errno("cannot read", "/proc/self/exe");
-  a->program[n] = '\0';
+  TRY(file_program(a->program));
   if (name)
     snprintf(a->host, sizeof a->host, "%s", name);
   else

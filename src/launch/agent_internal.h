@@ -64,9 +64,9 @@ typedef struct {
   bool is_stopping;  /* MSG_STOP has arrived: workers that start later are stopped too */
   double kill_since; /* time when MSG_KILL arrived; 0: not killing */
   bool is_stuck;     /* a process that cannot be killed has been reported */
-  StopSignals stop;
-  int leaving;  /* result of the last signals_note; 0: no signal has arrived */
-  bool is_over; /* MSG_END has arrived */
+  int demands;       /* number of SIGINT and SIGTERM */
+  int leaving;       /* result of the last signals_note; 0: no signal has arrived */
+  bool is_over;      /* MSG_END has arrived */
   struct pollfd *fds;
   size_t fd_count, fd_capacity;
 } Agent;

@@ -154,9 +154,7 @@ double probe_clock(void) {
 
 static void probe_program(MachineFacts *m) {
   char path[FILE_PATH_MAX];
-  ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-  path[n > 0 ? n : 0] = '\0';
-  copy_text(m->program, sizeof m->program, path);
+  if (file_program(path) == ERR_OK) copy_text(m->program, sizeof m->program, path);
   copy_text(m->version, sizeof m->version, TRIREME_VERSION);
   probe_hash_file("/proc/self/exe", m->sha256);
 #ifdef __GLIBC__

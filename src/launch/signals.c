@@ -1,16 +1,28 @@
-/* Counts the signals that end a launch; saves and restores the signal mask. Depends on POSIX. */
+/* Watches and counts the signals that end a launch; saves and restores the signal mask. Depends
+ * on Linux (signalfd). */
 #include "launch/signals.h"
 
 #include <errno.h>
 #include <stddef.h>
+#include <sys/signalfd.h>
 #include <time.h>
 
-int signals_note(StopSignals *s, int signal_number) {
-  if (signal_number == SIGHUP || signal_number == SIGUSR1)
-    s->is_announced = true;
-  else
-    s->demands++;
-  return s->demands > 1 ? s->demands : 1;
+int signals_watch(int more) {
+  sigset_t set;
+  struct sigaction hangup;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, more);
+  sigaction(SIGHUP, NULL, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
+  sigprocmask(SIG_BLOCK, &set, NULL);
+  return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int signals_note(int *demands, int signal_number) {
+  if (signal_number == SIGINT || signal_number == SIGTERM) (*demands)++;
+  return *demands > 1 ? *demands : 1;
 }
 
 void signals_save(sigset_t *mask) {

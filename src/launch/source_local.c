@@ -45,9 +45,7 @@ typedef struct {
 static Err start_agent(Local *l) {
   char program[FILE_PATH_MAX];
   int ends[2];
-  ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-  if (n < 0) return err_errno("cannot read", "/proc/self/exe");
-  program[n] = '\0';
+  TRY(file_program(program));
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return err_set(ERR_WORK,
                    "cannot make a socket pair: %s; raise the limit of open files (ulimit -n)",
@@ -138,6 +136,7 @@ static Err advance_agents(void *self, double now) {
   if (start_agent(l)) {
     snprintf(l->reason, sizeof l->reason, "%.255s", err_message());
     count_failure(l, now);
+    if (l->pid) l->kill_at = now; /* it runs, but its channel could not be opened */
     return ERR_OK;
   }
   l->is_wanted = false;

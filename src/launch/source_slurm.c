@@ -113,9 +113,7 @@ static Err start_step(Slurm *s, int node) {
   StepRun *r = s->step;
   while (r < s->step + STEPS && r->pid) r++;
   if (r == s->step + STEPS) return err_set(ERR_WORK, "too many runs of srun at a time");
-  ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
-  if (len < 0) return err_errno("cannot read", "/proc/self/exe");
-  program[len] = '\0';
+  TRY(file_program(program));
   int count = node < 0 ? s->allocation->nodes : 1;
   snprintf(nodes, sizeof nodes, "--nodes=%d", count);
   snprintf(tasks, sizeof tasks, "--ntasks=%d", count);

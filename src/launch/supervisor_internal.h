@@ -1,6 +1,7 @@
 /* Types and functions shared by the files of the supervisor. Each file uses only those below
  * it:
- *   supervisor.c          loop and phases
+ *   supervisor_loop.c     loop; begin and end of the launch
+ *   supervisor.c          phases of a generation
  *   supervisor_events.c   machines that arrive or are lost, messages of agents
  *   supervisor_members.c  members of a generation, machines that cannot be used
  *   supervisor_network.c  test of the networks between the members

@@ -529,7 +529,7 @@ stopped() {
   need_mpi
   TRIREME_FAULT='die:5:1' run launch 2 --max-restarts 0 -- --steps 30
   [ "$status" -eq 1 ]
-  [[ "$output" =~ "trireme: rank 1 on "[^\ ]*": killed by SIGKILL; failed 1 times without progress, --max-restarts is 0" ]]
+  [[ "$output" =~ "trireme: rank 1 on "[^\ ]*": killed by SIGKILL; failed 1 time without progress, --max-restarts is 0" ]]
   [[ ! "$output" =~ "launch   restart" ]]
   until_true is_clear
 }

@@ -263,12 +263,15 @@ static void get_format(Parse *p, const json_t *root, Meta *m) {
   if (version <= META_FORMAT && is_list && json_array_size(requires) == 0) return;
   const char *first = json_string_value(json_array_get(requires, 0));
   p->failed = true;
-  err_set(
-      ERR_WORK,
-      "%s cannot be read: it has format %lld and requires '%s', this trireme reads formats 1 "
-      "and 2 that require nothing; it was written by a newer version of trireme: use that "
-      "version",
-      p->where, (long long)version, first ? first : "");
+  bool is_required = !is_list || json_array_size(requires) > 0;
+  err_set(ERR_WORK,
+          "%s has format %lld%s%s%s, but this version of trireme reads only formats 1 and 2 "
+          "without required features; use the newer version of trireme that wrote it",
+          p->where, (long long)version, is_required ? " and requires '" : "",
+          !is_required ? ""
+          : first      ? first
+                       : "?",
+          is_required ? "'" : "");
 }
 
 static Err get_meta(Parse *p, const json_t *root, Meta *m) {

@@ -101,8 +101,8 @@ static Err check_values(const ShardBuilderColumn *c, const ShardValues *v) {
                    : c->kind == SHARD_PAIRS ? UINT16_MAX
                                             : 1;
   if (v->count > longest || (!is_ragged(c->kind) && v->count != 1))
-    return err_set(ERR_WORK, "%zu values do not fit column '%s' of a shard, which holds %s%zu",
-                   v->count, c->name, is_ragged(c->kind) ? "at most " : "", longest);
+    return err_set(ERR_WORK, "%zu values do not fit column '%s', which has %s %zu per example",
+                   v->count, c->name, is_ragged(c->kind) ? "at most" : "exactly", longest);
   if (c->kind != SHARD_LABEL) return ERR_OK;
   int32_t label = *(const int32_t *)v->at;
   if (label >= 0 && (uint32_t)label < c->vocab) return ERR_OK;

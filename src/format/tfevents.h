@@ -4,9 +4,9 @@
  *   4 bytes  masked CRC-32C of these 8 bytes
  *   message
  *   4 bytes  masked CRC-32C of the message
- * The messages are encoded here, field by field; no protobuf library is used. The fields are
- * written in the order of their numbers and without default values, so the bytes equal those of
- * TensorBoard's own writer. Depends on base. */
+ * The messages are encoded field by field (protobuf.h), in the order of the numbers of the fields
+ * and without default values, so the bytes equal those of TensorBoard's own writer. Depends on
+ * base. */
 #ifndef FORMAT_TFEVENTS_H
 #define FORMAT_TFEVENTS_H
 

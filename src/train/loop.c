@@ -192,6 +192,21 @@ static void record_validation(Trainer *t, const Validation *v, const TaskSamples
   metrics_end(m);
 }
 
+static void free_samples(TaskSamples *samples) {
+  str_free(&samples->cells);
+  str_free(&samples->outputs);
+}
+
+/* Keeps the outputs of the best validation, so that `report` can compare runs by a paired
+ * bootstrap. */
+static void keep_outputs(const Trainer *t, const TaskSamples *samples) {
+  char path[FILE_PATH_MAX];
+  if (!samples->outputs.len) return;
+  Err err = file_join(path, t->run.dir, "valid-best.txt");
+  if (!err) err = file_write(path, samples->outputs.s, samples->outputs.len);
+  if (err) log_warn("%s; reports cannot compare this run with others by BLEU", err_message());
+}
+
 /* Runs a validation. The checkpoint of this step has been passed to the saver before, which
  * writes it meanwhile; a validation that is interrupted by a signal loses nothing. */
 static Err run_validation(Trainer *t) {
@@ -203,19 +218,20 @@ static Err run_validation(Trainer *t) {
   Weights weights = state_eval_weights(&t->state, &t->world);
   Err err = validate_model(t->task, t->state.model, weights, t->world.comm, &samples, &v);
   if (err) {
-    str_free(&samples.cells);
+    free_samples(&samples);
     return err;
   }
   if (world_is_writer(&t->world)) {
     char figures[160];
     bool is_best = judge_score(t, v.value[kind->decisive]);
+    if (is_best) keep_outputs(t, &samples);
     validate_print(kind, &v, figures, sizeof figures);
     log_info("valid    step %" PRIu64 "  %s%s  (%.1fs)", t->run.at.step, figures,
              is_best ? ", the best so far" : "", v.seconds);
   }
   t->run.at.validated = t->run.at.step;
   record_validation(t, &v, &samples);
-  str_free(&samples.cells);
+  free_samples(&samples);
   /* The time of the validation does not count as time of steps. */
   t->since_start = progress_clock();
   stop_answer_with(NULL);

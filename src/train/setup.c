@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "train/agree.h"
 #include "train/fit.h"
+#include "train/process.h"
 #include "train/rundir.h"
 #include "train/snapshot.h"
 
@@ -220,6 +221,12 @@ static Err print_resume(Trainer *t, SetUp *s) {
   return ERR_OK;
 }
 
+static Err record_process(Trainer *t, SetUp *s) {
+  (void)s;
+  if (world_is_writer(&t->world)) process_record(t);
+  return ERR_OK;
+}
+
 /* Writes to log and metrics that this process replaces one that was lost. */
 static Err print_restart(Trainer *t, SetUp *s) {
   (void)s;
@@ -279,6 +286,7 @@ static const SetUpStep begin_steps[] = {
     {"taking memory for in-memory copies", open_copies},
     {"beginning", print_resume}, /* prints to the log, which commit_run opens */
     {"reporting a restart", print_restart},
+    {"recording how the process was started", record_process},
 };
 
 static Err run_set_up_steps(Trainer *t, SetUp *s, const SetUpStep *step, size_t steps) {

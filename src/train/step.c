@@ -52,6 +52,12 @@ static void begin_gradients(Trainer *t, bool with_nan) {
   b->put(b, t->world.grads.g + p->param[p->count - 1].offset, &nan, sizeof nan);
 }
 
+/* Delays every micro-batch by the milliseconds of the injected fault. */
+static void inject_delay(const char *fault) {
+  uint64_t ms = fault_number(fault, 0);
+  if (ms) usleep((useconds_t)(1000 * ms));
+}
+
 static Err fetch_batch(Trainer *t, uint64_t step, uint32_t number, MicroBatch *m) {
   uint64_t key = rng_mix(rng_mix(t->spec->seed, step), number);
   *m = (MicroBatch){.number = number, .key = {.key = key, .dropout = true}};
@@ -62,6 +68,7 @@ static Err fetch_batch(Trainer *t, uint64_t step, uint32_t number, MicroBatch *m
   comm_report(t->world.comm, COMM_NO_LIMIT,
               "step %" PRIu64 ", micro-batch %u, waiting for data", step, number);
   if (world_has_fault(&t->world, "stall", step)) sleep(STALL_SECONDS);
+  inject_delay("slow-data");
   TRY(t->task->kind->next_batch(t->task, &m->batch));
   m->got = progress_clock();
   return ERR_OK;
@@ -149,6 +156,7 @@ static Err run_micro_batch(Trainer *t, uint32_t number, GradReady ready, StepSum
   MicroBatch m;
   float loss_scale = (float)scaler_factor(&t->run.at.scaler);
   TRY(begin_micro_batch(t, number, &m, sum));
+  inject_delay("slow-compute");
   TRY(pass_gradients(&t->state.pass, m.batch.data, m.key, loss_scale, ready,
                      t->world.grads.reducer));
   end_micro_batch(t, &m, sum);

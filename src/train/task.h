@@ -43,11 +43,12 @@ typedef struct {
   const char *average; /* name in metrics.jsonl for the averaged checkpoints */
 } TaskMetric;
 
-/* Outputs of the model for some validation examples, as a table. The first row has the names of
- * the columns. */
+/* Outputs of the model for validation examples: for some of them as a table whose first row has the
+ * names of the columns, and for all of them as lines, if the task has such. */
 typedef struct {
   Str cells; /* rows * columns strings, each ends with NUL */
   size_t rows, columns;
+  Str outputs; /* one line per example */
 } TaskSamples;
 
 struct TaskKind {

@@ -341,9 +341,11 @@ static Err score_lines(const TranslateTask *t, const Comm *comm, char **list,
     MetricText reference = {t->line[1][i].text, t->line[1][i].len};
     if (samples && (int)i < t->options.samples) show_sample(t, i, *at, len, samples);
     err = metric_add(metric, (MetricText){*at, len}, &reference, 1);
+    if (samples) str_addf(&samples->outputs, "%.*s\n", (int)len, *at);
     *at += len + 1;
   }
   if (!err && samples) err = str_check(&samples->cells);
+  if (!err && samples) err = str_check(&samples->outputs);
   if (!err) metric_score(metric, &score);
   metric_close(metric);
   *bleu = score.score;

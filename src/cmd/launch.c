@@ -1,5 +1,6 @@
 /* trireme launch: reads the options, opens the sources of machines and runs the supervisor.
  * Also runs the internal programs of a launch (agent, stubs). Depends on launch. */
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,11 +9,13 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/progress.h"
 #include "base/utf8.h"
 #include "cmd/cmd.h"
 #include "cmd/launch_meet.h"
 #include "launch/agent.h"
 #include "launch/console.h"
+#include "launch/console_files.h"
 #include "launch/machine.h"
 #include "launch/signals.h"
 #include "launch/source_local.h"
@@ -20,8 +23,13 @@
 #include "launch/source_ssh.h"
 #include "launch/stub.h"
 #include "launch/supervisor.h"
+#include "train/rundir.h"
 
 #define COMMAND_MAX ((size_t)4 << 20) /* largest command line of this process in bytes */
+#define NO_RUN      "trireme-launch"  /* log directory of a command without --run */
+/* Seconds for which a run may still be in use by ranks of a launch that was killed: their agents
+ * end them within 6 s (HEARTBEAT_LIMIT). */
+#define RUN_WAIT 10.0
 
 /* Commands that may run on several ranks. */
 static const char *const rank_commands[] = {"train", "translate", "bench", "prepare"};
@@ -96,12 +104,12 @@ typedef struct {
   LaunchSpec spec;
   const char **argv;
   char log_dir[FILE_PATH_MAX];
-  /* --run of the workers' command if the log directory is inside it; otherwise NULL. */
+  /* Directory that train must create before log files are written in it; NULL: they are written
+   * at once. */
   const char *run;
-  /* Parsed options of the workers' command; NULL: they are invalid, which the ranks will
-   * report. */
-  OptSet *options;
-  HostList hosts; /* empty: this machine only, or a Slurm allocation */
+  OptSet *options; /* parsed options of the workers' command; NULL: they are invalid */
+  ErrRecord wrong; /* why they are invalid */
+  HostList hosts;  /* empty: this machine only, or a Slurm allocation */
   SshOptions ssh;
   SlurmAllocation slurm;
 } Launch;
@@ -113,12 +121,12 @@ static void drop_message(void *context, const char *label, const char *line) {
 }
 
 /* Parses the options of the workers' command as the workers will, with config file and aliases.
- * Warnings and errors are suppressed here, because the ranks print them. */
+ * Warnings are suppressed here, because the ranks print them. */
 static void read_options(Launch *l, int args) {
   log_divert(drop_message, NULL);
   Err err = opt_parse(&l->options, opt_command(l->argv[0]), args - 1,
                       (char **)(uintptr_t)(l->argv + 1));
-  (void)err; /* after an error l->options is NULL */
+  if (err) l->wrong = err_take(err);
   log_divert(NULL, NULL);
 }
 
@@ -162,6 +170,13 @@ static const char *find_missing_resume(const Launch *l) {
   return has_flag(l, "resume") ? NULL : "--resume";
 }
 
+/* Fails if the options of the workers' command are invalid. On other machines they may be valid: a
+ * config file may exist only there. The ranks then report the error. */
+static Err check_options(const Launch *l) {
+  bool is_here = !l->hosts.count;
+  return !l->options && is_here ? err_give(&l->wrong) : ERR_OK;
+}
+
 /* Copies the workers' command; adds the option to resume, and --peer-checkpoint. */
 static Err read_command(Launch *l, const OptSet *opts) {
   int args = opt_operands(opts);
@@ -192,9 +207,10 @@ static Err choose_log_dir(Launch *l, const OptSet *opts) {
   const char *given = opt_text(opts, "log-dir");
   const char *run = is_train(l) ? get_option(l, "run") : NULL;
   if (given) return file_join(l->log_dir, given, "");
-  if (!run || !*run) return file_join(l->log_dir, "trireme-launch", "");
-  l->run = run;
-  return file_join(l->log_dir, run, "launch");
+  /* train without --run ends with an error and creates no run, so no log file is written. */
+  bool has_run = run && *run;
+  if (is_train(l)) l->run = has_run ? run : NO_RUN;
+  return has_run ? file_join(l->log_dir, run, "launch") : file_join(l->log_dir, NO_RUN, "");
 }
 
 /* Refuses more ranks on a host than its max_slots. With --nproc-per-node auto, cpu and gpu the
@@ -266,6 +282,7 @@ static Err read_launch(Launch *l, const OptSet *opts) {
   TRY(read_nproc(opt_text(opts, "nproc-per-node"), &l->spec.nproc));
   TRY(read_nnodes(opt_text(opts, "nnodes"), &l->spec.min, &l->spec.max));
   TRY(read_hosts(l, opts));
+  TRY(check_options(l));
   l->spec.network = opt_text(opts, "network");
   l->spec.stall_timeout =
       opt_given(opts, "stall-timeout") ? opt_real(opts, "stall-timeout") : 0;
@@ -322,6 +339,30 @@ static void print_continuation(const Launch *l, Console *console,
   str_free(&command);
 }
 
+/* Fails if another process uses the run or the log directory, before anything is changed. Ranks of
+ * a launch that was killed may use the run for some seconds more. */
+static Err check_use(const Launch *l) {
+  const char *run = is_train(l) ? get_option(l, "run") : NULL;
+  double start = progress_clock();
+  bool is_used = false, is_announced = false;
+  TRY(log_files_check(l->log_dir));
+  while (run && *run) {
+    TRY(rundir_is_used(run, &is_used));
+    if (!is_used) return ERR_OK;
+    if (progress_clock() - start > RUN_WAIT)
+      return err_set(ERR_WORK,
+                     "%s is in use by another trireme process; wait for its end or choose "
+                     "another --run",
+                     run);
+    if (!is_announced)
+      log_info("%s is in use; waiting up to %.0f s for ranks of an earlier launch to end", run,
+               RUN_WAIT);
+    is_announced = true;
+    poll(NULL, 0, 100);
+  }
+  return ERR_OK;
+}
+
 static Err run_supervisor(Launch *l, const OptSet *opts, Rendezvous *rendezvous) {
   Console *console = NULL;
   Supervisor *supervisor = NULL;
@@ -336,6 +377,7 @@ static Err run_supervisor(Launch *l, const OptSet *opts, Rendezvous *rendezvous)
                       .all_output = opt_flag(opts, "all-output"),
                       .is_quiet = opt_flag(opts, "quiet")};
   Err err = open_sources(l, opts, rendezvous, source, &sources);
+  if (!err) err = check_use(l);
   if (!err) err = console_open(&console, &spec);
   if (!err) err = supervisor_open(&supervisor, &l->spec, console, source, sources);
   if (!err) err = supervisor_run(supervisor, &is_reported);
@@ -367,6 +409,24 @@ static Err run_rsh(const OptSet *opts) {
   return stub_run_rsh(word[0], word + 1, words - 1);
 }
 
+/* Shows the help of the workers' command if it asks for it. */
+static Err show_help(const OptSet *opts, bool *is_shown) {
+  OptSet *help;
+  char name[16];
+  *is_shown = false;
+  for (int i = 1; i < opt_operands(opts) && !*is_shown; i++)
+    *is_shown =
+        strcmp(opt_operand(opts, i), "--help") == 0 || strcmp(opt_operand(opts, i), "-h") == 0;
+  if (!*is_shown) return ERR_OK;
+  TRY(check_command(opt_operand(opts, 0)));
+  snprintf(name, sizeof name, "%s", opt_operand(opts, 0));
+  char *word = name;
+  TRY(opt_parse(&help, opt_command("help"), 1, &word));
+  Err err = cmd_help(help);
+  opt_free(help);
+  return err;
+}
+
 /* Runs as head or as agent, whichever role the rendezvous assigns. */
 static Err run_rendezvous(Launch *l, const OptSet *opts) {
   Rendezvous *head;
@@ -393,6 +453,9 @@ Err cmd_launch(OptSet *opts) {
   if (!opt_operands(opts))
     return err_set(ERR_USAGE, "no command given: trireme launch [options] -- train ...");
   TRY(cmd_refuse_ranks("launch", "call it without mpirun"));
+  bool is_shown;
+  TRY(show_help(opts, &is_shown));
+  if (is_shown) return ERR_OK;
   Err err = read_launch(&l, opts);
   bool has_rendezvous = opt_given(opts, "rdzv-endpoint");
   if (!err) err = has_rendezvous ? run_rendezvous(&l, opts) : run_supervisor(&l, opts, NULL);

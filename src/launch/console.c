@@ -228,6 +228,10 @@ void console_tail(Console *c, uint32_t rank, Str *out) {
   str_add(out, at);
 }
 
+bool console_has_logs(const Console *c) {
+  return writer_has_dir(c->writer);
+}
+
 Err console_open(Console **out, const ConsoleSpec *spec) {
   Console *c;
   *out = NULL;

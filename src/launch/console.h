@@ -29,12 +29,15 @@ typedef struct {
   bool is_quiet;    /* print only warnings and errors of the supervisor */
 } ConsoleSpec;
 
+/* Fails if another launch writes its log files to the directory. */
 NODISCARD Err console_open(Console **c, const ConsoleSpec *spec);
 /* Writes the queued lines and frees the console; accepts NULL. Fails if lines of a log file, or
  * of standard output as a result, were lost; lines that a blocked terminal did not show are not
  * an error. If the terminal still blocks, later messages of base/log.h are muted. */
 NODISCARD Err console_close(Console *c);
 
+/* Returns true if there are log files: the log directory exists, and belongs to this launch. */
+bool console_has_logs(const Console *c);
 /* Adds output of a rank or of mpirun; `stream` is defined in protocol.h. Splits it into
  * lines. */
 void console_add(Console *c, uint32_t rank, uint8_t stream, const uint8_t *bytes, size_t len);

@@ -1,46 +1,52 @@
-/* Appends lines to log files on a thread. Depends on console_queue, base/lines, base/thread. */
+/* Appends lines to log files on a thread. Depends on console_queue, console_files, base/thread. */
 #include "launch/console_writer.h"
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#include "base/file.h"
-#include "base/lines.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/progress.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "launch/console_files.h"
 #include "launch/console_queue.h"
 
 #define QUEUE_MAX ((size_t)16 << 20) /* largest number of queued bytes */
 /* Largest number of bytes stored until the run directory exists. */
 #define PENDING_MAX ((size_t)4 << 20)
 
-typedef struct {
-  char name[64];
-  LineFile file;
-} LogFile;
+/* Seconds without a written line after which writer_close gives up: the file server does not
+ * answer. */
+#define WRITER_WAIT 10
 
 struct Writer {
   pthread_t thread;
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  LineQueue queue;  /* guarded by the lock */
-  bool is_ending;   /* guarded by the lock */
-  uint64_t dropped; /* guarded by the lock: lines for which the queue had no room */
+  LineQueue queue;     /* guarded by the lock */
+  bool is_ending;      /* guarded by the lock */
+  bool has_ended;      /* guarded by the lock: the thread has written all it can */
+  uint64_t handled;    /* guarded by the lock: number of items taken from the queue */
+  uint64_t dropped;    /* guarded by the lock: lines for which the queue had no room */
+  atomic_bool has_dir; /* the directory is claimed, so that lines are written */
 
   /* Used only by the thread until it has ended: */
-  char dir[FILE_PATH_MAX], run[FILE_PATH_MAX];
-  bool is_dir_made;
+  char run[FILE_PATH_MAX];
   LineQueue pending; /* lines of log files that wait until the run directory exists */
-  LogFile *file;
-  size_t files, capacity;
+  LogFiles files;
   ErrRecord wrong; /* error of the first file that could not be opened or written */
   uint64_t lost;   /* lines that could not be written */
 };
+
+bool writer_has_dir(const Writer *w) {
+  return atomic_load(&w->has_dir);
+}
 
 void writer_log(Writer *w, const char *name, const char *line, size_t len) {
   LineItem *item = NULL;
@@ -48,7 +54,7 @@ void writer_log(Writer *w, const char *name, const char *line, size_t len) {
   if (w->queue.bytes + len <= QUEUE_MAX) item = line_queue_make_item(0, name, line, len);
   if (item) {
     line_queue_push(&w->queue, item);
-    pthread_cond_signal(&w->changed);
+    pthread_cond_broadcast(&w->changed);
   } else {
     w->dropped++;
   }
@@ -68,29 +74,16 @@ void writer_log_with_time(Writer *w, const char *name, const char *line, size_t 
   str_free(&text);
 }
 
-static Err open_log(Writer *w, const char *name, LineFile **file) {
-  char path[FILE_PATH_MAX];
-  for (size_t i = 0; i < w->files; i++) {
-    *file = &w->file[i].file;
-    if (strcmp(w->file[i].name, name) == 0) return ERR_OK;
-  }
-  /* LineFile contains a lock and must not move, so the array never grows. */
-  if (w->files == w->capacity) return err_set(ERR_WORK, "more than %zu log files", w->files);
-  if (!w->is_dir_made) TRY(file_mkdirs(w->dir));
-  w->is_dir_made = true;
-  TRY(file_join(path, w->dir, name));
-  LogFile *new = &w->file[w->files];
-  TRY(lines_open(&new->file, path));
-  snprintf(new->name, sizeof new->name, "%s", name);
-  w->files++;
-  *file = &new->file;
+static Err claim_dir(Writer *w) {
+  if (atomic_load(&w->has_dir)) return ERR_OK;
+  TRY(log_files_claim(&w->files));
+  atomic_store(&w->has_dir, true);
   return ERR_OK;
 }
 
 static void log_item(Writer *w, const LineItem *item) {
-  LineFile *file;
-  Err err = open_log(w, item->name, &file);
-  if (!err) err = lines_add(file, item->bytes, item->len);
+  Err err = claim_dir(w);
+  if (!err) err = log_files_add(&w->files, item->name, item->bytes, item->len);
   if (!err) return;
   w->lost++;
   if (w->wrong.code) return;
@@ -102,7 +95,7 @@ static void log_item(Writer *w, const LineItem *item) {
  * in it. */
 static bool is_run_made(const Writer *w) {
   char path[FILE_PATH_MAX];
-  if (!w->run[0] || w->is_dir_made) return true;
+  if (!w->run[0] || atomic_load(&w->has_dir)) return true;
   return file_join(path, w->run, "config") == ERR_OK && file_exists(path);
 }
 
@@ -127,34 +120,40 @@ static void handle_item(Writer *w, LineItem *item) {
   if (!is_kept) mem_free(item);
 }
 
+/* Waits for the next item; returns NULL at the end. */
+static LineItem *take_item(Writer *w) {
+  pthread_mutex_lock(&w->lock);
+  while (!w->queue.first && !w->is_ending) pthread_cond_wait(&w->changed, &w->lock);
+  LineItem *item = line_queue_pop(&w->queue);
+  w->handled++;
+  pthread_mutex_unlock(&w->lock);
+  return item;
+}
+
 static void *run_writer(void *argument) {
   Writer *w = argument;
-  for (;;) {
-    pthread_mutex_lock(&w->lock);
-    while (!w->queue.first && !w->is_ending) pthread_cond_wait(&w->changed, &w->lock);
-    LineItem *item = line_queue_pop(&w->queue);
-    pthread_mutex_unlock(&w->lock);
-    if (!item) break;
-    handle_item(w, item);
-  }
+  for (LineItem *item; (item = take_item(w));) handle_item(w, item);
   if (is_run_made(w)) flush_pending(w);
+  log_files_close(&w->files);
+  pthread_mutex_lock(&w->lock);
+  w->has_ended = true;
+  pthread_cond_broadcast(&w->changed);
+  pthread_mutex_unlock(&w->lock);
   return NULL;
 }
 
-#define FILES_MAX 4100 /* log files of all ranks, mpirun.log and launch.log */
-
 static Err start_writer(Writer *w, const char *log_dir, const char *run) {
-  LineFile *log;
-  TRY(file_join(w->dir, log_dir, ""));
+  TRY(log_files_init(&w->files, log_dir));
   if (run) TRY(file_join(w->run, run, ""));
-  TRY(mem_alloc(&w->file, FILES_MAX, sizeof *w->file));
-  w->capacity = FILES_MAX;
   line_queue_init(&w->queue);
   line_queue_init(&w->pending);
   pthread_mutex_init(&w->lock, NULL);
-  pthread_cond_init(&w->changed, NULL);
-  /* Fails before anything is started if the directory cannot be written. */
-  if (is_run_made(w)) TRY(open_log(w, "launch.log", &log));
+  thread_cond_init(&w->changed);
+  /* Fails before anything is started if the directory cannot be written or is in use. */
+  if (is_run_made(w)) {
+    TRY(claim_dir(w));
+    TRY(log_files_add(&w->files, "launch.log", "", 0));
+  }
   if (thread_start(&w->thread, run_writer, w)) return ERR_OK;
   return err_set(ERR_WORK,
                  "cannot start a thread for log files; raise the limit of processes and "
@@ -167,8 +166,7 @@ Err writer_open(Writer **out, const char *log_dir, const char *run) {
   TRY(mem_alloc(&w, 1, sizeof *w));
   Err err = start_writer(w, log_dir, run);
   if (err) {
-    for (size_t i = 0; i < w->files; i++) lines_close(&w->file[i].file);
-    mem_free(w->file);
+    log_files_close(&w->files);
     mem_free(w);
   } else {
     *out = w;
@@ -189,23 +187,46 @@ static Err report_losses(const Writer *w) {
         "%" PRIu64
         " lines of log files are lost: %s takes them too slowly; pass --log-dir with "
         "a directory on a local disk",
-        w->dropped + w->lost, w->dir);
+        w->dropped + w->lost, w->files.dir);
   return ERR_OK;
+}
+
+/* Waits for the thread as long as it writes. The caller holds the lock. */
+static void await_thread(Writer *w) {
+  double limit = (double)fault_number("console-wait", WRITER_WAIT);
+  double last = progress_clock();
+  uint64_t seen = w->handled;
+  while (!w->has_ended && progress_clock() - last <= limit) {
+    thread_cond_wait_for(&w->changed, &w->lock, 0.1);
+    if (w->handled != seen) last = progress_clock();
+    seen = w->handled;
+  }
+}
+
+/* Leaves the thread, which is blocked in a call of the file system, to the end of the process. */
+static Err abandon_thread(const Writer *w) {
+  pthread_detach(w->thread);
+  return err_set(ERR_WORK,
+                 "the log files in %s are incomplete: the file system takes nothing and does "
+                 "not report an error; check it, or pass --log-dir with a directory on a local "
+                 "disk",
+                 w->files.dir);
 }
 
 Err writer_close(Writer *w) {
   if (!w) return ERR_OK;
   pthread_mutex_lock(&w->lock);
   w->is_ending = true;
-  pthread_cond_signal(&w->changed);
+  pthread_cond_broadcast(&w->changed);
+  await_thread(w);
+  bool has_ended = w->has_ended;
   pthread_mutex_unlock(&w->lock);
+  if (!has_ended) return abandon_thread(w);
   pthread_join(w->thread, NULL);
   Err err = report_losses(w);
-  for (size_t i = 0; i < w->files; i++) lines_close(&w->file[i].file);
   line_queue_clear(&w->pending);
   pthread_mutex_destroy(&w->lock);
   pthread_cond_destroy(&w->changed);
-  mem_free(w->file);
   mem_free(w);
   return err;
 }

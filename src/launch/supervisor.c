@@ -305,17 +305,20 @@ static Err judge_machine(Supervisor *s, bool *is_aside) {
 
 static Err make_final_error(Supervisor *s) {
   const Generation *g = &s->generation;
+  char logs[FILE_PATH_MAX + 32] = "";
+  if (console_has_logs(s->console))
+    snprintf(logs, sizeof logs, "; log files in %s", s->spec.log_dir);
   if (s->outcome == OUTCOME_NOT_BEGUN)
     return err_set(ERR_WORK, "%s; not restarted, as no step was completed", g->fault);
   if (s->outcome == OUTCOME_NO_RANK)
-    return err_set(ERR_WORK, "%s; tried %d times, and no rank has begun; log files in %s",
-                   g->fault, s->policy.failures, s->spec.log_dir);
+    return err_set(ERR_WORK, "%s; tried %d times, and no rank has begun%s", g->fault,
+                   s->policy.failures, logs);
   return err_set(
       ERR_WORK,
-      "%s; failed %d time%s without progress, --max-restarts is %d; log files in %s; the "
-      "same command continues the run",
+      "%s; failed %d time%s without progress, --max-restarts is %d%s; the same command "
+      "continues the run",
       g->fault, s->policy.failures, s->policy.failures == 1 ? "" : "s", s->spec.max_restarts,
-      s->spec.log_dir);
+      logs);
 }
 
 /* Ends the launch with an error, because a worker failed after the first signal instead of
@@ -439,6 +442,7 @@ bool supervisor_advance(Supervisor *s, double now, int signals) {
   }
   supervisor_serve_machines(s, now);
   supervisor_continue_copy(s);
+  if (s->generation.number) supervisor_name_logs(s);
   handle_signals(s, signals, now);
   switch (s->phase) {
     case PHASE_GATHER:

@@ -153,6 +153,12 @@ static Err start_mpirun(Supervisor *s, int members, const char *include) {
   return ERR_OK;
 }
 
+void supervisor_name_logs(Supervisor *s) {
+  if (s->has_named_logs || !console_has_logs(s->console)) return;
+  s->has_named_logs = true;
+  console_say(s->console, "log files in %s", s->spec.log_dir);
+}
+
 static void announce_generation(Supervisor *s, int members, int world) {
   char text[700];
   Machine *first = find_first(s);
@@ -165,7 +171,8 @@ static void announce_generation(Supervisor *s, int members, int world) {
   if (s->restarts)
     console_say(s->console, "restart %d: %s", s->restarts, text);
   else
-    console_say(s->console, "%s; log files in %s", text, s->spec.log_dir);
+    console_say(s->console, "%s", text);
+  supervisor_name_logs(s);
   snprintf(text, sizeof text, "generation %u: %d rank%s%s%s", s->generation.number, world,
            world == 1 ? "" : "s", *s->reason ? "; " : "", s->reason);
   console_mark(s->console, (uint32_t)world, text);

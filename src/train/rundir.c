@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/place.h"
@@ -104,6 +105,17 @@ static Err lock_run(const char *run, int *lock) {
   return err_set(
       ERR_WORK,
       "%s is in use by another trireme process; wait for its end or choose another --run", run);
+}
+
+Err rundir_is_used(const char *run, bool *is_used) {
+  char path[FILE_PATH_MAX];
+  int lock;
+  *is_used = false;
+  TRY(file_join(path, run, "lock"));
+  if (!file_exists(path)) return ERR_OK;
+  TRY(file_lock(path, &lock, is_used));
+  if (lock >= 0) close(lock);
+  return ERR_OK;
 }
 
 Err rundir_enter(const char *run, bool is_resumed, const char *options,

@@ -24,6 +24,8 @@ NODISCARD Err rundir_enter(const char *run, bool is_resumed, const char *options
 /* Writes RUN/config, and RUN/id if it does not exist. For a new run (*lock is -1) creates and
  * locks the directory first. */
 NODISCARD Err rundir_commit(const char *run, const char *options, int *lock);
+/* Sets *is_used if another process trains this run, which may not exist. Changes nothing. */
+NODISCARD Err rundir_is_used(const char *run, bool *is_used);
 /* Reads RUN/id: random hexadecimal digits that identify the run in other directories, such as
  * those of in-memory copies. "" if it is missing or unreadable. */
 #define RUN_ID_SIZE 33

@@ -98,7 +98,8 @@ stopped() {
   [ "$(grep -c '^step 20 ' "$T/err")" -eq 1 ]
   [ "$(grep -c '^done at step 20 ' "$T/out")" -eq 1 ]
   [ "$(wc -l < "$T/out")" -eq 1 ]
-  grep -q "^launch   2 ranks on 1 machine (.*); log files in $RUN/launch$" "$T/err"
+  grep -q "^launch   2 ranks on 1 machine (.*)$" "$T/err"
+  [ "$(grep -c "^launch   log files in $RUN/launch$" "$T/err")" -eq 1 ]
   run ! grep -qiE "mpi(run|exec)|orte|primary job" "$T/err"
   grep -q '^step 20 ' "$RUN/launch/rank-0.log"
   [ -f "$RUN/launch/rank-1.log" ]
@@ -116,7 +117,7 @@ stopped() {
   timeout 300 "$TRIREME" launch --nproc-per-node 1 -- \
     train --data "$SET" --run "$RUN" "${MODEL[@]}" --steps 4 > "$T/terminal" 2>&1 3>&- 7>&-
   run timeout 300 sh -c 'exec "$@" > "$0" 2>&1 7>&-' "$T/terminal" \
-    "$TRIREME" launch --nproc-per-node 1 -- train --data "$SET" --run "$T/wrong" --preset none
+    "$TRIREME" launch --nproc-per-node 1 -- train --data "$SET" --run "$T/none" --preset tiny --resume
   [ "$status" -eq 2 ]
   exec 7>&-
   grep -q '^step 4 ' "$RUN/launch/rank-0.log"
@@ -208,6 +209,7 @@ stopped() {
   [ "$status" -eq 1 ]
   [[ "$output" =~ "not restarted, as no step was completed" ]]
   [ "$(grep -c "no-set" <<< "$output")" -ge 1 ]
+  [[ ! "$output" =~ "log files in" ]]
   [ ! -e "$RUN" ]
   until_true is_clear
 }
@@ -230,6 +232,39 @@ stopped() {
   touch "$T/file"
   run -1 "$TRIREME" launch --log-dir "$T/file" -- train --data "$T/set" --run "$T/run"
   [[ "$output" =~ "$T/file/ exists and is not a directory" ]]
+}
+
+# fingerprint DIR: prints the names and checksums of all files.
+fingerprint() { (cd "$1" && find . -type f -exec sha256sum {} + | sort); }
+
+@test "a run that another launch uses is refused, and none of its log files changes" {
+  local before
+  # A rank that waits for ever writes nothing more.
+  TRIREME_FAULT=hang:micro-batch:20 start 1 --
+  until_true grep -q "^step 5 " "$RUN/launch/rank-0.log"
+  until_true grep -q "log files in" "$RUN/launch/launch.log"
+  before=$(fingerprint "$RUN/launch")
+  run -1 launch 1 -- --steps 5
+  [[ "$output" =~ "another launch is writing its log files to $RUN/launch; wait for its end, or choose another --run or --log-dir" ]]
+  run -1 launch 1 -- --steps 5 --resume
+  [[ "$output" =~ "another launch is writing its log files to" ]]
+  [ "$(fingerprint "$RUN/launch")" = "$before" ]
+  run -1 launch 1 --log-dir "$T/logs" -- --steps 5
+  [[ "$output" =~ "$RUN is in use by another trireme process" ]]
+  [ ! -e "$T/logs" ]
+  [ "$(fingerprint "$RUN/launch")" = "$before" ]
+}
+
+@test "help of the command, and its wrong options, start nothing and leave no directory" {
+  cd "$T"
+  run -0 "$TRIREME" launch -- train --help
+  [ "$output" = "$("$TRIREME" train --help)" ]
+  run -2 "$TRIREME" launch -- bench --no-such-option
+  [[ "$output" =~ "has no option --no-such-option" ]]
+  [[ ! "$output" =~ "launch   " ]]
+  run -2 "$TRIREME" launch -- train --data "$SET"
+  [[ ! "$output" =~ "log files in" ]]
+  [ ! -e trireme-launch ]
 }
 
 @test "a command that would read standard input is refused" {
@@ -290,7 +325,7 @@ stopped() {
   printf 'run = "%s"\ndata = "%s"\nsteps = 3\n' "$RUN" "$SET" > "$T/config"
   cd "$T"
   "$TRIREME" launch -- train "${MODEL[@]}" --config config > out 2>&1
-  has_line "log files in $RUN/launch$"
+  has_line "^launch   log files in $RUN/launch$"
   grep -q '^done at step 3 ' "$RUN/launch/rank-0.log"
   [ ! -e trireme-launch ]
 }
@@ -383,7 +418,7 @@ stopped() {
   need_mpi
   local long
   long=$(printf '%070000d' 1)
-  run launch 2 -- --tokenizer "$long"
+  run launch 2 -- --data "$long"
   [ "$status" -eq 1 ]
   [[ "$output" =~ "the command line or an environment variable is too long; put options into a --config file" ]]
   run launch 2 -- --data $'d\xe9mo'

@@ -1,9 +1,11 @@
 /* The console of launch: complete lines, log files, overwritten terminal lines, and terminals
  * that block. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -12,6 +14,8 @@
 #include "launch/protocol.h"
 #include "launch/signals.h"
 #include "support.h"
+
+enum { LINES = 60000, LINE_BYTES = 100 }; /* 6 MB: more than the screen's queue holds */
 
 typedef struct {
   char dir[64], log[80], run[80];
@@ -177,14 +181,18 @@ static Console *open_in_run(Fixture *f) {
   return c;
 }
 
-static void test_console_logs_wait_until_the_run_exists(void **state) {
-  Fixture *f = *state;
+static void create_run(const Fixture *f) {
   char path[FILE_PATH_MAX];
-  Console *c = open_in_run(f);
-  add(c, 0, OUTPUT_STDERR, "before\n");
   assert_int_equal(file_mkdirs(f->run), ERR_OK);
   assert_int_equal(file_join(path, f->run, "config"), ERR_OK);
   assert_int_equal(file_write(path, "", 0), ERR_OK);
+}
+
+static void test_console_logs_wait_until_the_run_exists(void **state) {
+  Fixture *f = *state;
+  Console *c = open_in_run(f);
+  add(c, 0, OUTPUT_STDERR, "before\n");
+  create_run(f);
   add(c, 0, OUTPUT_STDERR, "after\n");
   close_console(f, c);
   assert_file(f, "run/launch/rank-0.log", "before\nafter\n");
@@ -220,9 +228,90 @@ static void test_console_lost_log_is_a_warning_and_an_error_at_the_end(void **st
   assert_non_null(strstr(err_message(), "1 line of log files lost"));
 }
 
-/* A terminal that accepts no output: */
+static void test_console_of_a_second_launch_is_refused(void **state) {
+  Fixture *f = *state;
+  Console *c = open_console(f, false), *second;
+  assert_int_equal(console_open(&second, &(ConsoleSpec){.log_dir = f->log}), ERR_WORK);
+  assert_non_null(strstr(err_message(), "another launch is writing its log files to"));
+  close_console(f, c);
+  /* The directory is free again after the end. */
+  c = open_console(f, false);
+  close_console(f, c);
+}
 
-enum { LINES = 60000, LINE_BYTES = 100 }; /* 6 MB: more than the screen's queue holds */
+/* Two launches of a run that does not exist yet: the first that finds it claims its logs. */
+static void test_console_of_a_second_launch_writes_nothing_to_a_new_run(void **state) {
+  Fixture *f = *state;
+  Console *first, *second;
+  ConsoleSpec spec = {.log_dir = f->run, .run = f->run};
+  capture_console(f);
+  assert_int_equal(console_open(&second, &spec), ERR_OK);
+  assert_int_equal(console_open(&first, &spec), ERR_OK);
+  assert_false(console_has_logs(first));
+  create_run(f);
+  console_say(first, "first");
+  while (!console_has_logs(first)) usleep(1000);
+  console_log_error(second, "second");
+  assert_int_equal(console_close(second), ERR_WORK);
+  assert_non_null(strstr(err_message(), "another launch is writing its log files to"));
+  assert_int_equal(console_close(first), ERR_OK);
+  release_console(f);
+  Str log = {0};
+  char path[FILE_PATH_MAX];
+  assert_int_equal(file_join(path, f->run, "launch.log"), ERR_OK);
+  assert_int_equal(file_read(path, 1 << 20, &log), ERR_OK);
+  assert_non_null(strstr(str_text(&log), "first"));
+  assert_null(strstr(str_text(&log), "second"));
+  str_free(&log);
+}
+
+static void test_console_logs_more_ranks_than_files_may_be_open(void **state) {
+  Fixture *f = *state;
+  enum { RANKS = 300 };
+  struct rlimit before, few = {.rlim_cur = 64};
+  char name[64], line[64], twice[128];
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+  few.rlim_max = before.rlim_max;
+  Console *c = open_console(f, false);
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+  for (int round = 0; round < 2; round++) {
+    for (uint32_t r = 0; r < RANKS; r++) {
+      snprintf(line, sizeof line, "rank %u\n", r);
+      add(c, r, OUTPUT_STDERR, line);
+    }
+  }
+  close_console(f, c);
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+  for (unsigned r = 0; r < RANKS; r++) {
+    snprintf(name, sizeof name, "log/rank-%u.log", r);
+    snprintf(twice, sizeof twice, "rank %u\nrank %u\n", r, r);
+    assert_file(f, name, twice);
+  }
+}
+
+/* A terminal without a reader stands for a file server that does not answer. */
+static void test_console_log_file_that_blocks_ends_with_an_error_in_time(void **state) {
+  Fixture *f = *state;
+  char path[FILE_PATH_MAX];
+  Console *c = open_console(f, false);
+  int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+  assert_int_equal(file_join(path, f->log, "rank-1.log"), ERR_OK);
+  assert_int_equal(symlink(ptsname(terminal), path), 0);
+  int slave = open(path, O_RDWR | O_NOCTTY | O_CLOEXEC); /* the terminal stays alive */
+  assert_true(slave >= 0);
+  setenv("TRIREME_FAULT", "console-wait:1", 1);
+  for (int i = 0; i < LINES; i++) add(c, 1, OUTPUT_STDERR, "a line that nobody reads\n");
+  Err err = console_close(c);
+  release_console(f);
+  assert_int_equal(err, ERR_WORK);
+  assert_non_null(strstr(err_message(), "are incomplete: the file system takes nothing"));
+  unsetenv("TRIREME_FAULT");
+  close(slave);
+  close(terminal);
+}
+
+/* A terminal that accepts no output: */
 
 /* Replaces standard error with a pipe that nobody reads; returns its reading end. */
 static int block_terminal(Fixture *f) {
@@ -393,6 +482,10 @@ int main(void) {
       CASE(test_console_makes_no_run),
       CASE(test_console_unwritable_log_is_an_error_at_once),
       CASE(test_console_lost_log_is_a_warning_and_an_error_at_the_end),
+      CASE(test_console_of_a_second_launch_is_refused),
+      CASE(test_console_of_a_second_launch_writes_nothing_to_a_new_run),
+      CASE(test_console_logs_more_ranks_than_files_may_be_open),
+      CASE(test_console_log_file_that_blocks_ends_with_an_error_in_time),
       /* Must come before a test in which a blocked terminal mutes the log. */
       CASE(test_console_takes_messages_of_the_log),
       CASE(test_console_blocked_terminal_keeps_logs_and_is_no_error),

@@ -64,6 +64,19 @@ Err lines_add(LineFile *f, const char *line, size_t len) {
   return err;
 }
 
+Err lines_complete(LineFile *f) {
+  struct stat st;
+  char last = '\n';
+  if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0) return ERR_OK;
+  int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return err_errno("cannot read", f->path);
+  ssize_t n = pread(fd, &last, 1, st.st_size - 1);
+  Err err = n < 0 ? err_errno("cannot read", f->path) : ERR_OK;
+  close(fd);
+  if (!err && last != '\n') err = lines_add(f, "\n", 1);
+  return err;
+}
+
 void lines_close(LineFile *f) {
   if (!f->is_open) return;
   f->is_open = false;

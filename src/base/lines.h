@@ -23,6 +23,9 @@ typedef struct {
 NODISCARD Err lines_open(LineFile *f, const char *path);
 /* Appends `line`, which must end with a line break. Does not allocate memory. */
 NODISCARD Err lines_add(LineFile *f, const char *line, size_t len);
+/* Adds a line break if the file ends without one, as after a crash within a line. Call it after
+ * lines_open. */
+NODISCARD Err lines_complete(LineFile *f);
 /* Closes the file, if it is open. The field `lost` keeps its value. */
 void lines_close(LineFile *f);
 

@@ -174,6 +174,10 @@ const OptSpec cmd_general_options[] = {
     CHOICE("tensorboard", "yes|no", "yes", "yes=true|no=false", "train",
            "Validation and checkpoints",
            "Write the metrics for TensorBoard too, to RUN/events.out.tfevents.*"),
+    CHOICE("system-metrics", "yes|no", "yes", "yes=true|no=false", "train",
+           "Validation and checkpoints",
+           "Measure processors, memory, disks, network cards and GPUs of every host once a "
+           "second, to RUN/system.jsonl"),
     COUNT(
         "histogram-every", "STEPS", "0", 0, 1e12, "train", "Validation and checkpoints",
         "Write histograms of all weights and gradients for TensorBoard every so many steps; 0 "

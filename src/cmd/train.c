@@ -149,6 +149,7 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   s->copy_every = (uint64_t)opt_count(opts, "peer-checkpoint");
   s->log_every = (uint64_t)opt_count(opts, "log-every");
   s->tensorboard = strcmp(opt_text(opts, "tensorboard"), "yes") == 0;
+  s->system_metrics = strcmp(opt_text(opts, "system-metrics"), "yes") == 0;
   s->histogram_every = (uint64_t)opt_count(opts, "histogram-every");
   if (s->histogram_every && !s->tensorboard)
     return err_set(ERR_USAGE,
@@ -301,12 +302,13 @@ static void print_summary(const TrainSpec *spec, const TrainResult *r) {
 /* The model is complete, but a part of its log or metrics is lost. */
 static Err check_lost_lines(const TrainSpec *spec, const TrainResult *r) {
   uint64_t log = log_lost();
-  if (!r->lost_metrics && !r->lost_events && !log) return ERR_OK;
+  if (!r->lost_metrics && !r->lost_events && !r->lost_samples && !log) return ERR_OK;
   return err_set(ERR_WORK,
-                 "%s: %" PRIu64 " lines of metrics.jsonl, %" PRIu64 " of log.txt and %" PRIu64
+                 "%s: %" PRIu64 " lines of metrics.jsonl, %" PRIu64 " of system.jsonl, %" PRIu64
+                 " of log.txt and %" PRIu64
                  " records for TensorBoard could not be written and are lost; the checkpoints "
                  "are complete",
-                 spec->run, r->lost_metrics, log, r->lost_events);
+                 spec->run, r->lost_metrics, r->lost_samples, log, r->lost_events);
 }
 
 /* Warns if --lr looks like a peak. In most other programs --lr is the peak; with noam it is a

@@ -7,21 +7,28 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/plugin.h"
+#include "base/progress.h"
 #include "base/thread.h"
 #include "comm/collective.h"
 #include "comm/connect.h"
 #include "comm/launcher.h"
+#include "comm/post.h"
 #include "comm/queue.h"
 
 /* Seconds within which all ranks must be connected after MPI has started. Longer than the
  * kernel retries a connection when packets are lost. */
 #define CONNECT_LIMIT 120
 
+/* Seconds for which a rank waits at the end of a run until its last post is sent. */
+#define POST_LIMIT 5
+
+_Static_assert(COMM_POST_BYTES == POST_BYTES, "both headers have the same limit");
 _Static_assert(COMM_SUM_MAX == COLLECTIVE_SUM_MAX, "both headers have the same limit");
 
 struct Comm {
@@ -31,6 +38,7 @@ struct Comm {
   Watchdog watchdog;
   Collectives collectives;
   Queue queue;
+  Posts *posts; /* NULL: not opened */
   Plugin plugin;
   char about[160];
   pthread_t thread;
@@ -107,6 +115,17 @@ static Err join_ranks(Comm *c) {
   return ERR_OK;
 }
 
+/* Waits until this rank's last post is sent: MPI may hang at its end if a message was not received.
+ * Rank 0 receives posts until all ranks have reached the end. */
+static void finish_posts(Comm *c) {
+  double limit = progress_clock() + POST_LIMIT;
+  while (c->posts && post_is_sending(c->posts) && progress_clock() < limit) {
+    watchdog_look(&c->watchdog);
+    post_move(c->posts);
+    sleep_seconds(0.001);
+  }
+}
+
 /* Ends communication. After an error: reports the failure to the other ranks in a heartbeat.
  * Otherwise: blocks until every rank leaves. */
 static void leave_ranks(Comm *c) {
@@ -116,9 +135,11 @@ static void leave_ranks(Comm *c) {
     return;
   }
   double none = 0;
+  finish_posts(c);
   collective_run(&c->collectives,
                  &(Call){.kind = OP_SUM, .name = "end", .x = &none, .n = sizeof none});
   heartbeat_cancel(&c->heartbeats);
+  if (c->posts) post_cancel(c->posts);
   c->group.transport->end();
 }
 
@@ -142,6 +163,7 @@ static void free_comm(Comm *c) {
   sequence_free(&c->sequence);
   heartbeat_free(&c->heartbeats);
   queue_free(&c->queue);
+  post_free(c->posts);
   mem_free(c->group.identity);
   mem_free(c); /* do not unload the plug-in: MPI libraries may crash when they are unloaded */
 }
@@ -244,6 +266,10 @@ const char *comm_host(const Comm *c, int r) {
   return is_alone(c) ? "this machine" : group_host(&c->group, r);
 }
 
+int comm_pid(const Comm *c, int r) {
+  return is_alone(c) ? (int)getpid() : group_pid(&c->group, r);
+}
+
 bool comm_is_shared_host(const Comm *c, int a, int b) {
   return is_alone(c) || group_is_same_host(&c->group, a, b);
 }
@@ -254,6 +280,25 @@ int comm_threads(const Comm *c) {
   /* Divide by the ranks that share these cores, this rank included. */
   int mine = cores / group_count_core_sharers(&c->group);
   return mine > 0 ? mine : 1;
+}
+
+Err comm_open_posts(Comm *c) {
+  if (is_alone(c)) return ERR_OK;
+  TRY(post_open(&c->posts, &c->group));
+  c->watchdog.posts = c->posts;
+  return ERR_OK;
+}
+
+bool comm_post(Comm *c, const void *bytes, size_t n) {
+  return c->posts && post_add(c->posts, bytes, n);
+}
+
+bool comm_take_post(Comm *c, void *bytes, size_t *n) {
+  return c->posts && post_take(c->posts, bytes, n);
+}
+
+uint64_t comm_dropped_posts(Comm *c) {
+  return c->posts ? post_dropped(c->posts) : 0;
 }
 
 void comm_report(Comm *c, double limit, const char *fmt, ...) {

@@ -43,6 +43,9 @@ const char *comm_about(const Comm *comm);
 /* CPU threads for this rank: its cores, divided by the ranks that share them */
 int comm_threads(const Comm *comm);
 const char *comm_host(const Comm *c, int r); /* host name of rank r */
+/* Returns the process id of rank r, or 0 if it cannot be used here because r is on another host or
+ * in another pid namespace. */
+int comm_pid(const Comm *c, int r);
 /* Returns true if two ranks are on one machine. Compares the kernel's boot_id and the host
  * name, because two machines may have the same name. */
 bool comm_is_shared_host(const Comm *c, int a, int b);
@@ -72,6 +75,17 @@ void comm_end_wait(Comm *comm);
  * process exits; NULL: none. The queue's runner (queue.h) calls it. After comm_set_on_loss
  * returns, the previous function is not running and will not be called again. */
 void comm_set_on_loss(Comm *comm, void (*act)(void *context), void *context);
+
+/* Posts: short messages to rank 0 that nobody waits for (post.h). comm_open_posts is called by all
+ * ranks or none, once, before the other functions; these never block. Only the first rank of
+ * each host other than rank 0's may call comm_post; it returns false if the post is dropped.
+ * comm_take_post copies one post to `bytes` (COMM_POST_BYTES) on rank 0. */
+#define COMM_POST_BYTES 16384
+NODISCARD Err comm_open_posts(Comm *comm);
+bool comm_post(Comm *comm, const void *bytes, size_t n);
+bool comm_take_post(Comm *comm, void *bytes, size_t *n);
+/* Returns the number of posts that this rank has dropped so far. */
+uint64_t comm_dropped_posts(Comm *comm);
 
 /* comm_submit queues a job (job.h) for the communication thread; comm_wait blocks until the
  * job has run, and may run it in the calling thread. Jobs run one at a time, in the order of

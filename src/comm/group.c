@@ -53,7 +53,7 @@ int group_count_core_sharers(const Group *g) {
   return sharers;
 }
 
-static bool is_first_of_host(const Group *g, int rank) {
+bool group_is_first_of_host(const Group *g, int rank) {
   for (int r = 0; r < rank; r++)
     if (group_is_same_host(g, r, rank)) return false;
   return true;
@@ -65,7 +65,7 @@ void group_count(Group *g) {
   g->local_size = 0;
   for (int r = 0; r < g->size; r++) {
     bool here = group_is_same_host(g, r, g->rank);
-    g->hosts += is_first_of_host(g, r);
+    g->hosts += group_is_first_of_host(g, r);
     g->local_size += here;
     g->local_rank += here && r < g->rank;
   }
@@ -76,9 +76,14 @@ const char *group_host(const Group *g, int r) {
   return g->identity[r].host[0] ? g->identity[r].host : "an unknown host";
 }
 
-bool group_is_dead(const Group *g, int r) {
+int group_pid(const Group *g, int r) {
   const Identity *self = &g->identity[g->rank], *other = &g->identity[r];
-  bool comparable = other->pid > 0 && other->pid_space && other->pid_space == self->pid_space &&
-                    group_is_same_host(g, r, g->rank);
-  return comparable && kill(other->pid, 0) != 0 && errno == ESRCH;
+  bool is_comparable = other->pid > 0 && other->pid_space &&
+                       other->pid_space == self->pid_space && group_is_same_host(g, r, g->rank);
+  return is_comparable ? other->pid : 0;
+}
+
+bool group_is_dead(const Group *g, int r) {
+  int pid = group_pid(g, r);
+  return pid && kill(pid, 0) != 0 && errno == ESRCH;
 }

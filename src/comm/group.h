@@ -40,6 +40,11 @@ const char *group_host(const Group *g, int r);
 /* Returns true if boot_id and host name of two ranks are equal. Containers on one machine
  * count as different hosts if they have different host names. */
 bool group_is_same_host(const Group *g, int a, int b);
+/* Returns true if no lower rank is on the host of rank r. */
+bool group_is_first_of_host(const Group *g, int r);
+/* Returns the process id of rank r, or 0 if it cannot be used here: r is on another host or in
+ * another pid namespace. */
+int group_pid(const Group *g, int r);
 /* Counts the ranks on this host that have the same CPU affinity mask as this rank, including
  * this rank. */
 int group_count_core_sharers(const Group *g);

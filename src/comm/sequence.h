@@ -51,8 +51,9 @@ typedef struct {
 NODISCARD Err sequence_init(Sequence *s, int ranks, int tag_max);
 void sequence_free(Sequence *s);
 
-/* Message tags. Heartbeats use TAG_HEARTBEAT, collectives TAG_FIRST and above. */
-enum { TAG_HEARTBEAT = 1, TAG_FIRST = 2 };
+/* Message tags. Heartbeats use TAG_HEARTBEAT, posts (post.h) TAG_POST, collectives TAG_FIRST and
+ * above. */
+enum { TAG_HEARTBEAT = 1, TAG_POST = 2, TAG_FIRST = 3 };
 
 /* Begins the next collective. `layout`: a hash of further arguments that all ranks must pass
  * equally. */

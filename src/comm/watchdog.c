@@ -277,6 +277,8 @@ void watchdog_look(Watchdog *w) {
     heartbeat_send(h, r, &own);
   }
   receive_all_heartbeats(w);
+  Posts *posts = w->posts;
+  if (posts) post_move(posts);
   for (int r = 0; r < h->group->size; r++)
     if (r != h->group->rank) judge_rank(w, r, now);
   if (was_paused) w->stuck_since = now;

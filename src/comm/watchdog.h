@@ -1,11 +1,12 @@
 /* The watchdog ends the run when a rank dies, stops or makes no progress, when ranks run
  * different collectives, or when all wait for each other. The error names the ranks and what
- * they last reported. Threads: only the queue's current runner (queue.h). Depends on
- * heartbeat. */
+ * they last reported. It also moves posts, because it is called regularly whatever the run does.
+ * Threads: only the queue's current runner (queue.h). Depends on heartbeat, post. */
 #ifndef COMM_WATCHDOG_H
 #define COMM_WATCHDOG_H
 
 #include "comm/heartbeat.h"
+#include "comm/post.h"
 
 typedef struct {
   Heartbeats *heartbeats;
@@ -15,10 +16,11 @@ typedef struct {
   /* Time since which all ranks have been waiting without progress; 0: not all are waiting. */
   double stuck_since;
   uint64_t stuck_progress; /* value of the ranks' progress counters at `stuck_since` */
+  _Atomic(Posts *) posts;  /* NULL: none were opened; any thread may set it once */
 } Watchdog;
 
 void watchdog_begin(Watchdog *w, Heartbeats *heartbeats);
-/* Exchanges heartbeats and checks every rank, at most five times a second; call it as often
+/* Exchanges heartbeats, moves posts and checks every rank, at most five times a second; call it as often
  * as possible. */
 void watchdog_look(Watchdog *w);
 /* Ends the run if `theirs`, a collective of rank r, differs from this rank's collective of

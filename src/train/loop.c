@@ -347,6 +347,7 @@ static Err roll_back(Trainer *t, const StepSum *step) {
   if (world_is_writer(&t->world)) saver_wait(t->run.saver, NULL);
   double seconds = run_elapsed(&t->run);
   TRY(train_restore(t));
+  sampler_set_step(t->sampler, t->run.at.step);
   t->run.at.lr_scale = scale;
   t->run.at.rollbacks = times;
   t->run.at.seconds = seconds;
@@ -440,6 +441,7 @@ static Err run_step(Trainer *t) {
              ": update skipped, the gradient overflowed; the loss scale is %g from now on",
              t->run.at.step, scaler_factor(&t->run.at.scaler));
   t->run.at.step++;
+  sampler_set_step(t->sampler, t->run.at.step);
   t->run.at.predictions += (uint64_t)step.predictions;
   t->run.at.examples += (uint64_t)step.examples;
   add_step(&t->since, &step);

@@ -208,6 +208,14 @@ static Err commit_run(Trainer *t, SetUp *s) {
   return world_is_writer(&t->world) ? run_commit(&t->run, str_text(&s->run_options)) : ERR_OK;
 }
 
+static Err start_sampler(Trainer *t, SetUp *s) {
+  (void)s;
+  if (!t->spec->system_metrics) return ERR_OK;
+  TRY(sampler_start(&t->sampler, t->world.comm, t->run.dir));
+  sampler_set_step(t->sampler, t->run.at.step);
+  return ERR_OK;
+}
+
 static Err print_resume(Trainer *t, SetUp *s) {
   (void)s;
   const TrainCounters *at = &t->run.at;
@@ -284,6 +292,7 @@ static const SetUpStep begin_steps[] = {
     /* All checks have passed: saves the options of the run and opens its log and metrics. */
     {"writing the run directory", commit_run},
     {"taking memory for in-memory copies", open_copies},
+    {"starting to measure the host", start_sampler}, /* writes to the run directory */
     {"beginning", print_resume}, /* prints to the log, which commit_run opens */
     {"reporting a restart", print_restart},
     {"recording how the process was started", record_process},
@@ -309,6 +318,7 @@ Err train_set_up(Trainer *t, const char *options) {
 /* Closes everything in reverse order, except that the transport is closed first: no collective
  * may access device memory that has been released. */
 void train_tear_down(Trainer *t) {
+  sampler_stop(t->sampler);
   world_close_transport(&t->world);
   run_close_saver(&t->run);
   if (t->task) t->task->kind->close(t->task);

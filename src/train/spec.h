@@ -40,6 +40,7 @@ typedef struct {
   BackendSpec backend;
   uint64_t valid_every, save_every, log_every;
   bool tensorboard;         /* write events for TensorBoard */
+  bool system_metrics;      /* measure the hosts, in RUN/system.jsonl */
   uint64_t histogram_every; /* steps between histograms of weights and gradients; 0: none */
   uint64_t copy_every;      /* steps between in-memory copies; 0: no copies */
   /* Number of checkpoints kept; number of validations without a better score. */
@@ -60,6 +61,7 @@ typedef struct {
   double average_score;  /* validation score of RUN/average, if has_average_score */
   bool early, stopped;   /* the run was ended by --patience; by a signal */
   uint64_t lost_metrics; /* number of lines of metrics.jsonl that could not be written */
+  uint64_t lost_samples; /* number of lines of system.jsonl that could not be written */
   uint64_t lost_events;  /* number of TensorBoard records that could not be written */
 } TrainResult;
 

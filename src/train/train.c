@@ -28,10 +28,22 @@ static void print_copies(Copies *copies) {
            n.written, n.skipped, n.failed);
 }
 
+/* Ends the measurements of the hosts. Their cost is in the log file. */
+static void stop_sampler(Trainer *t, TrainResult *r) {
+  SamplerCount n = sampler_stop(t->sampler);
+  t->sampler = NULL;
+  r->lost_samples = n.lost;
+  if (!n.samples) return;
+  log_record("system   %" PRIu64 " samples of this host, %" PRIu64
+             " of other hosts dropped; %.3f s of processor time in %.0f s",
+             n.samples, n.dropped, n.cpu, n.seconds);
+}
+
 static Err train_and_report(Trainer *t, TrainResult *r) {
   Err err = plan_print(t);
   if (!err) err = train_loop(t, r);
   if (!err) err = allreduce_finish(&t->world.allreduce);
+  stop_sampler(t, r);
   if (t->run.copies) print_copies(t->run.copies);
   r->step = t->run.at.step;
   r->predictions = t->run.at.predictions;

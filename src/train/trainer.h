@@ -11,10 +11,11 @@
  *   loop.c        steps, validations, checkpoints, roll-backs
  *   train.c       set-up and loop, for the command
  *
- * Depends on run, state, task, world. */
+ * Depends on run, sampler, state, task, world. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
+#include "monitor/sampler.h"
 #include "train/health.h"
 #include "train/run.h"
 #include "train/state.h"
@@ -52,6 +53,7 @@ typedef struct {
   World world;
   ModelState state;
   Task *task;
+  Sampler *sampler; /* NULL: not on this rank, or switched off */
   /* Members of the loop: */
   uint32_t micro_batches; /* micro-batches per step, over all ranks */
   uint64_t steps;         /* length of the whole run */

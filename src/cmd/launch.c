@@ -398,7 +398,7 @@ static Err run_agent(int in, int out) {
   log_quiet(true);
   signal(SIGHUP, SIG_IGN); /* the head started this agent and decides when it ends */
   TRY(channel_open(&head, in, out, "the head"));
-  return agent_run(head, NULL);
+  return agent_run(head, NULL, AGENT_OF_HEAD);
 }
 
 static Err run_rsh(const OptSet *opts) {
@@ -432,7 +432,7 @@ static Err run_rendezvous(Launch *l, const OptSet *opts) {
   Rendezvous *head;
   Channel *agent;
   TRY(launch_meet(opts, &head, &agent));
-  return agent ? agent_run(agent, NULL) : run_supervisor(l, opts, head);
+  return agent ? agent_run(agent, NULL, AGENT_OF_USER) : run_supervisor(l, opts, head);
 }
 
 Err cmd_launch(OptSet *opts) {

@@ -110,6 +110,7 @@ const char *const ssh_failure_id[SSH_FAILURES] = {
     [SSH_UNREACHABLE] = "unreachable",
     [SSH_NAME_UNKNOWN] = "name-unknown",
     [SSH_CLOSED] = "closed",
+    [SSH_HANGS] = "hangs",
     [SSH_NO_PROGRAM] = "no-program",
     [SSH_WRONG_PROGRAM] = "wrong-program",
     [SSH_OTHER_VERSION] = "other-version",
@@ -216,6 +217,10 @@ static const struct {
                           false},
     [SSH_CLOSED] = {"closed the connection",
                     "look at the log of the ssh daemon there, and try it by hand: ", true},
+    [SSH_HANGS] = {"does not start a command",
+                   "the login shell or its start-up files there may hang, or the machine is "
+                   "overloaded; try it by hand: ",
+                   true},
     [SSH_NO_PROGRAM] =
         {"has no %s",
          "install trireme there under this path, for example with 'trireme cluster "

@@ -58,6 +58,7 @@ typedef enum {
   SSH_UNREACHABLE,
   SSH_NAME_UNKNOWN,
   SSH_CLOSED,
+  SSH_HANGS, /* ssh was called, but the host started no command within the time limit */
   SSH_NO_PROGRAM,
   SSH_WRONG_PROGRAM, /* the program exists on the host, but cannot be executed */
   SSH_OTHER_VERSION,

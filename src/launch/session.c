@@ -1,22 +1,21 @@
-/* Runs one command with pipes to its standard streams; uses poll. Depends on base. */
+/* Runs one command with pipes to its standard streams; uses poll. Depends on base,
+ * process. */
 #include "launch/session.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/progress.h"
 #include "base/stop.h"
+#include "launch/process.h"
 
 #define POLL_MS    200 /* milliseconds between two checks for a request to stop */
 #define KILL_AFTER 2.0 /* seconds from SIGTERM to SIGKILL */
-
-extern char **environ;
 
 enum { IN, OUT, ERROR, STREAMS };
 
@@ -31,11 +30,6 @@ typedef struct {
   Str line[STREAMS]; /* incomplete line of standard output and of standard error */
 } Child;
 
-static void close_fd(int *fd) {
-  if (*fd >= 0) close(*fd);
-  *fd = -1;
-}
-
 /* Creates the pipes; theirs[] are the command's ends. */
 static Err open_pipes(Child *c, int theirs[STREAMS]) {
   for (int i = 0; i < STREAMS; i++) {
@@ -48,34 +42,15 @@ static Err open_pipes(Child *c, int theirs[STREAMS]) {
   return ERR_OK;
 }
 
-/* Resets signals for the command, because threads of this program block signals and main()
- * ignores some. */
-static int set_signals(posix_spawnattr_t *attributes) {
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(attributes, &none);
-  posix_spawnattr_setsigdefault(attributes, &all);
-  return posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-}
-
 static Err start_child(Child *c, const char *const *argv) {
   int theirs[STREAMS] = {-1, -1, -1};
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawnattr_init(&attributes);
   Err err = open_pipes(c, theirs);
-  if (!err) {
-    for (int i = 0; i < STREAMS; i++) posix_spawn_file_actions_adddup2(&actions, theirs[i], i);
-    set_signals(&attributes);
-    errno = posix_spawnp(&c->pid, argv[0], &actions, &attributes,
-                         (char *const *)(uintptr_t)argv, environ);
-    if (errno) err = err_errno("cannot start", argv[0]);
-  }
-  for (int i = 0; i < STREAMS; i++) close_fd(&theirs[i]);
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
+  ProcessSpec spec = {.argv = (char *const *)(uintptr_t)argv,
+                      .in = theirs[IN],
+                      .out = theirs[OUT],
+                      .err = theirs[ERROR]};
+  if (!err) err = process_start(&spec, &c->pid);
+  for (int i = 0; i < STREAMS; i++) process_close(&theirs[i]);
   return err;
 }
 
@@ -88,7 +63,7 @@ static void write_input(Child *c, const Session *s) {
     c->has_activity = true;
   }
   bool is_broken = n < 0 && errno != EAGAIN && errno != EINTR;
-  if (is_broken || (c->sent == s->input_len && !s->has_open_input)) close_fd(&c->fd[IN]);
+  if (is_broken || (c->sent == s->input_len && !s->has_open_input)) process_close(&c->fd[IN]);
 }
 
 /* Start-up files may print text without a line break before the line `begin`. */
@@ -123,7 +98,7 @@ static void read_output(Child *c, const Session *s, SessionEnd *end, int stream)
   ssize_t n = read(c->fd[stream], buffer, sizeof buffer);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n <= 0) {
-    close_fd(&c->fd[stream]);
+    process_close(&c->fd[stream]);
     return;
   }
   size_t len = (size_t)n;
@@ -160,7 +135,7 @@ static bool watch_child(Child *c, const Session *s, SessionEnd *end, bool *is_st
   end->is_timed_out = !*is_stopped && is_over_limit(c, s, end, now);
   if (*is_stopped || end->is_timed_out) {
     c->terminated = now;
-    close_fd(&c->fd[IN]);
+    process_close(&c->fd[IN]);
     kill(c->pid, SIGTERM);
   }
   return true;
@@ -188,9 +163,9 @@ Err session_run(const Session *s, SessionEnd *end) {
   *end = (SessionEnd){0};
   Err err = start_child(&c, s->argv);
   if (err) goto done;
-  if (s->input_len == 0 && !s->has_open_input) close_fd(&c.fd[IN]);
+  if (s->input_len == 0 && !s->has_open_input) process_close(&c.fd[IN]);
   bool is_stopped = move_bytes(&c, s, end);
-  close_fd(&c.fd[IN]);
+  process_close(&c.fd[IN]);
   int status = 0;
   while (waitpid(c.pid, &status, 0) < 0 && errno == EINTR) continue;
   end->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -202,7 +177,7 @@ Err session_run(const Session *s, SessionEnd *end) {
   if (!err) err = str_check(&end->err);
 done:
   for (int i = 0; i < STREAMS; i++) {
-    close_fd(&c.fd[i]);
+    process_close(&c.fd[i]);
     str_free(&c.line[i]);
   }
   return err;

@@ -1,5 +1,6 @@
-/* Runs a command (ssh), writes its standard input and reads its output until it ends. Blocks;
- * several threads may run sessions in parallel. Depends on base. */
+/* Runs a command (ssh), writes its standard input and reads its output until it ends. The kernel
+ * kills the command if this process ends. Blocks; several threads may run sessions in parallel.
+ * Depends on base, process. */
 #ifndef LAUNCH_SESSION_H
 #define LAUNCH_SESSION_H
 

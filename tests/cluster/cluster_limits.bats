@@ -62,12 +62,22 @@ is_hanging() { enter "$1" pgrep -f "^sleep 98765" > /dev/null; }
   hang_shell h2
   on h1 "$TRIREME" cluster status "${hosts[@]}" --host-timeout 3600 > out 2>&1 3>&- &
   until_true is_hanging h2
-  enter h1 pkill -TERM -f "cluster status .*host-timeout 3600"
+  enter h1 pkill -TERM -f "^[^ ]*trireme cluster status"
   code=0
   wait $! || code=$?
   [ $code -eq 3 ]
-  run -1 enter h1 pgrep -x ssh
+  until_true no_ssh_on h1
 }
+
+@test "no ssh is left when the call is ended at once" {
+  hang_shell h2
+  on h1 "$TRIREME" cluster status "${hosts[@]}" --host-timeout 3600 > out 2>&1 3>&- &
+  until_true is_hanging h2
+  enter h1 bash -c 'pid=$(pgrep -f "^[^ ]*trireme cluster status"); kill -TERM $pid; kill -TERM $pid'
+  wait $! || true
+  until_true no_ssh_on h1
+}
+no_ssh_on() { ! enter "$1" pgrep -x ssh; }
 
 # make_apt HOST MESSAGE TIMES: an apt-get that fails with the message so many times, then installs
 # mpirun; the clock of its host runs fast.

@@ -212,6 +212,7 @@ Err cmd_cluster(OptSet *opts) {
                        .inventory = opt_text(opts, "inventory"),
                        .user = opt_text(opts, "ssh-user")};
   TRY(cluster_check_dir(spec.dir));
+  TRY(ssh_check_key(spec.ssh.key));
   Err err = hosts_read(&hosts, &source);
   if (!err && hosts.count == 0)
     err = err_set(ERR_USAGE,

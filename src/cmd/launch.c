@@ -258,6 +258,7 @@ static Err read_hosts(Launch *l, const OptSet *opts) {
         l->spec.min, l->hosts.count);
   l->ssh.port = (int)opt_count(opts, "ssh-port");
   l->ssh.key = opt_text(opts, "ssh-key");
+  TRY(ssh_check_key(l->ssh.key));
   l->ssh.program = opt_text(opts, "remote-program");
   return ERR_OK;
 }

@@ -151,6 +151,8 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   s->tensorboard = strcmp(opt_text(opts, "tensorboard"), "yes") == 0;
   s->system_metrics = strcmp(opt_text(opts, "system-metrics"), "yes") == 0;
   s->histogram_every = (uint64_t)opt_count(opts, "histogram-every");
+  s->trace_steps = (uint64_t)opt_count(opts, "trace");
+  s->trace_from = (uint64_t)opt_count(opts, "trace-from");
   if (s->histogram_every && !s->tensorboard)
     return err_set(ERR_USAGE,
                    "--histogram-every %" PRIu64

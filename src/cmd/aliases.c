@@ -230,7 +230,8 @@ const OptAlias cmd_aliases[] = {
     HINT("train", "tensorboard-logdir", FAIRSEQ,
          "event files are written to the run directory, --run"),
     HINT("train", "report-to", HF,
-         "TensorBoard event files are written to the run directory, unless --tensorboard no"),
+         "TensorBoard event files are written to the run directory, unless --tensorboard no; "
+         "--wandb offline writes the run for Weights & Biases"),
     ALIAS("train", "log-interval", "log-every", FAIRSEQ),
     ALIAS("train", "logging-steps", "log-every", HF),
     ALIAS("train", "disp-freq", "log-every", MARIAN),

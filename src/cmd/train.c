@@ -112,6 +112,25 @@ static Err choose_task(OptSet *opts, const TaskKind **kind) {
   return err;
 }
 
+/* Sets the project of the run on Weights & Biases; the server refuses some names. */
+static Err fill_wandb(TrainSpec *s, const OptSet *opts) {
+  const char *mode = opt_text(opts, "wandb"), *project = opt_text(opts, "wandb-project");
+  if (strcmp(mode, "off") == 0) return ERR_OK;
+  if (strcmp(mode, "online") == 0)
+    return err_set(
+        ERR_USAGE,
+        "--wandb online is not available: train with --wandb offline, which needs no account, "
+        "and upload the run with 'wandb sync DIR'; the log prints DIR at the end");
+  if (!*project || strlen(project) > 128 || strpbrk(project, "/\\#?%:"))
+    return err_set(
+        ERR_USAGE,
+        "--wandb-project '%.140s' is not the name of a project: it must have 1 to 128 "
+        "characters other than / \\ # ? %% :",
+        project);
+  s->wandb_project = project;
+  return ERR_OK;
+}
+
 /* Fills in the spec from the options. The caller must have set spec->task and must free
  * spec->task_options. */
 static Err fill_spec(TrainSpec *s, const OptSet *opts) {
@@ -150,9 +169,8 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   s->log_every = (uint64_t)opt_count(opts, "log-every");
   s->tensorboard = strcmp(opt_text(opts, "tensorboard"), "yes") == 0;
   s->system_metrics = strcmp(opt_text(opts, "system-metrics"), "yes") == 0;
+  TRY(fill_wandb(s, opts));
   s->histogram_every = (uint64_t)opt_count(opts, "histogram-every");
-  s->trace_steps = (uint64_t)opt_count(opts, "trace");
-  s->trace_from = (uint64_t)opt_count(opts, "trace-from");
   if (s->histogram_every && !s->tensorboard)
     return err_set(ERR_USAGE,
                    "--histogram-every %" PRIu64
@@ -304,13 +322,15 @@ static void print_summary(const TrainSpec *spec, const TrainResult *r) {
 /* The model is complete, but a part of its log or metrics is lost. */
 static Err check_lost_lines(const TrainSpec *spec, const TrainResult *r) {
   uint64_t log = log_lost();
-  if (!r->lost_metrics && !r->lost_events && !r->lost_samples && !log) return ERR_OK;
+  bool has_all = !r->lost_metrics && !r->lost_samples && !r->lost_events && !r->lost_wandb;
+  if (has_all && !log) return ERR_OK;
   return err_set(ERR_WORK,
                  "%s: %" PRIu64 " lines of metrics.jsonl, %" PRIu64 " of system.jsonl, %" PRIu64
-                 " of log.txt and %" PRIu64
-                 " records for TensorBoard could not be written and are lost; the checkpoints "
-                 "are complete",
-                 spec->run, r->lost_metrics, r->lost_samples, log, r->lost_events);
+                 " of log.txt, %" PRIu64 " records for TensorBoard and %" PRIu64
+                 " for Weights & Biases could not be written and are lost; the checkpoints are "
+                 "complete",
+                 spec->run, r->lost_metrics, r->lost_samples, log, r->lost_events,
+                 r->lost_wandb);
 }
 
 /* Warns if --lr looks like a peak. In most other programs --lr is the peak; with noam it is a

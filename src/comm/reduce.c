@@ -61,8 +61,7 @@ static void reduce_bucket(Comm *comm, void *context) {
                     .last = q->round.is_last,
                     .bf16 = q->spec.bf16,
                     .shard = q->spec.shard,
-                    .work = q->work,
-                    .bucket = b - q->bucket};
+                    .work = q->work};
   comm_reduce(comm, "gradients", &all);
 }
 

@@ -5,17 +5,19 @@
 
 #include "base/log.h"
 
-static const MetricsSink *const metrics_sinks[METRICS_SINKS] = {&metrics_jsonl,
-                                                                &metrics_tfevents};
+static const MetricsSink *const metrics_sinks[METRICS_SINKS] = {
+    &metrics_jsonl, &metrics_tfevents, &metrics_wandb};
 
-static void write_record(Metrics *m, size_t i) {
-  if (!m->sink[i]) return;
-  Err err = metrics_sinks[i]->write(m->sink[i], &m->record);
+static void count_loss(Metrics *m, size_t i, Err err) {
   if (!err) return;
   bool is_first = m->lost[i]++ == 0;
   if (is_first)
     log_warn("%s; lines of the metrics are lost until the file can be written again",
              err_message());
+}
+
+static void write_record(Metrics *m, size_t i) {
+  if (m->sink[i]) count_loss(m, i, metrics_sinks[i]->write(m->sink[i], &m->record));
 }
 
 Err metrics_open(Metrics *m, const MetricsSpec *spec) {
@@ -84,6 +86,13 @@ void metrics_undo_later(Metrics *m) {
 void metrics_end(Metrics *m) {
   if (!m->is_open) return;
   for (size_t i = 0; i < METRICS_SINKS; i++) write_record(m, i);
+}
+
+void metrics_finish(Metrics *m, double seconds) {
+  if (!m->is_open) return;
+  for (size_t i = 0; i < METRICS_SINKS; i++)
+    if (m->sink[i] && metrics_sinks[i]->finish)
+      count_loss(m, i, metrics_sinks[i]->finish(m->sink[i], seconds));
 }
 
 uint64_t metrics_lost(const Metrics *m, int sink) {

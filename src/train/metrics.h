@@ -44,8 +44,10 @@ void metrics_undo_later(Metrics *m);
 /* Writes the record to every sink. The first failure of a sink is a warning; training continues
  * and metrics_lost counts. */
 void metrics_end(Metrics *m);
-/* Returns the number of records that a sink (METRICS_JSONL, METRICS_TFEVENTS) could not write; may
- * be called after metrics_close. */
+/* Notes that the run has reached its end. A run that is resumed after that goes on. */
+void metrics_finish(Metrics *m, double seconds);
+/* Returns the number of records that a sink (METRICS_JSONL, METRICS_TFEVENTS, METRICS_WANDB) could not
+ * write; may be called after metrics_close. */
 uint64_t metrics_lost(const Metrics *m, int sink);
 
 #endif

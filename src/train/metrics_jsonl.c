@@ -168,4 +168,4 @@ static Err write_jsonl(void *sink, const MetricsRecord *r) {
   return err;
 }
 
-const MetricsSink metrics_jsonl = {open_jsonl, write_jsonl, close_jsonl};
+const MetricsSink metrics_jsonl = {open_jsonl, write_jsonl, NULL, close_jsonl};

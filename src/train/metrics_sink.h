@@ -1,5 +1,5 @@
-/* The interface of a sink for metrics. Each sink is one file (metrics_jsonl.c, metrics_tfevents.c) and one
- * entry in the table of metrics.c. Depends on base, histogram. */
+/* The interface of a sink for metrics. Each sink is one file (metrics_jsonl.c, metrics_tfevents.c,
+ * metrics_wandb.c) and one entry in the table of metrics.c. Depends on base, histogram. */
 #ifndef TRAIN_METRICS_SINK_H
 #define TRAIN_METRICS_SINK_H
 
@@ -11,7 +11,7 @@
 #include "train/histogram.h"
 
 /* The sinks, in the order of the table in metrics.c. */
-enum { METRICS_JSONL, METRICS_TFEVENTS, METRICS_SINKS };
+enum { METRICS_JSONL, METRICS_TFEVENTS, METRICS_WANDB, METRICS_SINKS };
 #define METRICS_VALUES 32 /* largest number of values in a record */
 
 /* Arguments with which a sink opens its file. */
@@ -21,6 +21,8 @@ typedef struct {
   double seconds;        /* training time so far, including earlier processes of the run */
   const char *options;   /* options of the run, as lines of a config file */
   bool with_tensorboard; /* write RUN/events.out.tfevents.* */
+  /* Project of the run on Weights & Biases: write RUN/wandb. NULL: write nothing. */
+  const char *wandb_project;
 } MetricsSpec;
 
 typedef enum {
@@ -66,9 +68,17 @@ typedef struct {
   Err (*open)(void **sink, const MetricsSpec *spec, uint64_t *last_step);
   /* Writes the whole record or nothing. A sink may leave out kinds of values. The error says what failed and why. */
   Err (*write)(void *sink, const MetricsRecord *record);
+  /* Notes that the run has reached its end; no record follows. NULL: nothing is to be done. */
+  Err (*finish)(void *sink, double seconds);
   void (*close)(void *sink); /* closes the file; accepts NULL */
 } MetricsSink;
 
-extern const MetricsSink metrics_jsonl, metrics_tfevents;
+extern const MetricsSink metrics_jsonl, metrics_tfevents, metrics_wandb;
+
+/* Makes the name of a value for programs that show the part before the slash as a group:
+ * train/NAME, time/NAME_ms, valid/NAME for valid_NAME, average/NAME for average_NAME. A name that
+ * has a group already stays as it is. */
+#define METRICS_TAG 128
+void metrics_make_tag(char tag[METRICS_TAG], const char *name);
 
 #endif

@@ -18,8 +18,7 @@
 #include "format/tfevents.h"
 #include "train/metrics_sink.h"
 
-#define PREFIX    "events.out.tfevents."
-#define TAG_BYTES 128
+#define PREFIX "events.out.tfevents."
 
 /* Second tags, for users of OpenSeq2Seq. */
 static const struct {
@@ -202,23 +201,6 @@ static Err open_tfevents(void **sink, const MetricsSpec *spec, uint64_t *last_st
 
 /* Records. */
 
-/* Makes the tag of a value: TensorBoard groups tags by the part before the slash. A name that has
- * a group already is its tag. */
-static void make_tag(char *tag, const char *name) {
-  static const char *const groups[] = {"valid_", "average_"};
-  if (strchr(name, '/')) {
-    snprintf(tag, TAG_BYTES, "%s", name);
-    return;
-  }
-  for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
-    size_t n = strlen(groups[i]);
-    if (!str_starts(name, groups[i])) continue;
-    snprintf(tag, TAG_BYTES, "%.*s/%s", (int)n - 1, name, name + n);
-    return;
-  }
-  snprintf(tag, TAG_BYTES, "%s/%s", str_ends(name, "_ms") ? "time" : "train", name);
-}
-
 /* Adds a number under its tag and its second tag. */
 static void add_number(const TfeventsSink *s, const TfSummary *to, uint64_t step,
                        const char *tag, const MetricsValue *v) {
@@ -246,8 +228,8 @@ static void add_histogram(const TfSummary *to, const char *tag, const Histogram 
 /* Texts occur only in records of events, which are not written. */
 static void add_value(const TfeventsSink *s, const TfSummary *to, uint64_t step,
                       const MetricsValue *v) {
-  char tag[TAG_BYTES];
-  make_tag(tag, v->name);
+  char tag[METRICS_TAG];
+  metrics_make_tag(tag, v->name);
   if (v->kind == METRICS_REAL || v->kind == METRICS_COUNT) {
     add_number(s, to, step, tag, v);
   } else if (is_repeated(s, step, tag)) {
@@ -286,4 +268,4 @@ static Err write_tfevents(void *sink, const MetricsRecord *r) {
   return s->out.len ? lines_add(&s->file, s->out.s, s->out.len) : ERR_OK;
 }
 
-const MetricsSink metrics_tfevents = {open_tfevents, write_tfevents, close_tfevents};
+const MetricsSink metrics_tfevents = {open_tfevents, write_tfevents, NULL, close_tfevents};

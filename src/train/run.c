@@ -55,7 +55,8 @@ Err run_commit(Run *r, const char *options) {
                          .step = r->at.step,
                          .seconds = r->at.seconds,
                          .options = options,
-                         .with_tensorboard = r->with_tensorboard};
+                         .with_tensorboard = r->with_tensorboard,
+                         .wandb_project = r->wandb_project};
   return metrics_open(&r->metrics, &metrics);
 }
 

@@ -11,11 +11,12 @@
 
 typedef struct {
   const char *dir;
-  int lock;              /* file descriptor of DIR/lock; -1: not locked */
-  bool is_resumed;       /* rank 0: the directory exists already and the run continues */
-  TrainCounters at;      /* counters of the current step */
-  Restart restart;       /* rank 0: how often the run was restarted */
-  bool with_tensorboard; /* rank 0: the metrics are also written for TensorBoard */
+  int lock;                  /* file descriptor of DIR/lock; -1: not locked */
+  bool is_resumed;           /* rank 0: the directory exists already and the run continues */
+  TrainCounters at;          /* counters of the current step */
+  Restart restart;           /* rank 0: how often the run was restarted */
+  bool with_tensorboard;     /* rank 0: the metrics are also written for TensorBoard */
+  const char *wandb_project; /* rank 0: they are also written for this project; NULL: not */
   Metrics metrics;
   Saver *saver;
   Copies *copies; /* NULL without --peer-checkpoint */

@@ -140,8 +140,7 @@ static Err reserve_device(Trainer *t, SetUp *s) {
  * first checkpoint may resume on another number. */
 static Err settle_options(Trainer *t, SetUp *s) {
   static const char *const of_this_call[] = {
-      "resume =",          "auto-resume =", "accept-data =", "micro-batches =",
-      "peer-checkpoint =", "trace =",       "trace-from ="};
+      "resume =", "auto-resume =", "accept-data =", "micro-batches =", "peer-checkpoint ="};
   for (const char *at = s->options; *at;) {
     size_t len = strcspn(at, "\n");
     bool is_kept = true;
@@ -197,16 +196,6 @@ static Err restore_state(Trainer *t, SetUp *s) {
   return train_restore(t);
 }
 
-static Err open_trace(Trainer *t, SetUp *s) {
-  (void)s;
-  const TrainSpec *spec = t->spec;
-  TRY(tracing_open(&t->tracing, t->world.comm, &t->world.backend, spec->trace_from,
-                   spec->trace_steps));
-  t->world.allreduce.trace = t->tracing.trace;
-  if (t->run.saver) saver_set_trace(t->run.saver, t->tracing.trace);
-  return ERR_OK;
-}
-
 static Err prepare_validation(Trainer *t, SetUp *s) {
   (void)s;
   if (!t->task->valid_examples) return ERR_OK;
@@ -216,6 +205,7 @@ static Err prepare_validation(Trainer *t, SetUp *s) {
 
 static Err commit_run(Trainer *t, SetUp *s) {
   t->run.with_tensorboard = t->spec->tensorboard;
+  t->run.wandb_project = t->spec->wandb_project;
   return world_is_writer(&t->world) ? run_commit(&t->run, str_text(&s->run_options)) : ERR_OK;
 }
 
@@ -298,7 +288,6 @@ static const SetUpStep begin_steps[] = {
     {"looking at the memory", check_memory},
     {"taking memory", take_memory},
     {"taking memory for checkpoints", open_saver}, /* needs the size of the arrays */
-    {"taking memory for the trace", open_trace},   /* after the saver, which adds spans */
     {"loading the checkpoint", restore_state},     /* uses the saver's snapshot as a buffer */
     {"preparing the validation", prepare_validation}, /* beam search packs the loaded weights */
     /* All checks have passed: saves the options of the run and opens its log and metrics. */
@@ -333,7 +322,6 @@ void train_tear_down(Trainer *t) {
   sampler_stop(t->sampler);
   world_close_transport(&t->world);
   run_close_saver(&t->run);
-  tracing_close(&t->tracing, t->world.comm); /* the saver's thread, which uses it, has ended */
   if (t->task) t->task->kind->close(t->task);
   state_close(&t->state, &t->world);
   world_close(&t->world);

@@ -39,11 +39,11 @@ typedef struct {
   AllreduceTransport transport;
   BackendSpec backend;
   uint64_t valid_every, save_every, log_every;
-  bool tensorboard;         /* write events for TensorBoard */
-  bool system_metrics;      /* measure the hosts, in RUN/system.jsonl */
+  bool tensorboard;    /* write events for TensorBoard */
+  bool system_metrics; /* measure the hosts, in RUN/system.jsonl */
+  /* Weights & Biases: project for which the run is written; NULL: nothing is written. */
+  const char *wandb_project;
   uint64_t histogram_every; /* steps between histograms of weights and gradients; 0: none */
-  uint64_t trace_steps;     /* --trace: number of steps that are recorded; 0: none */
-  uint64_t trace_from;      /* steps of this process before those */
   uint64_t copy_every;      /* steps between in-memory copies; 0: no copies */
   /* Number of checkpoints kept; number of validations without a better score. */
   int keep, patience;
@@ -65,6 +65,7 @@ typedef struct {
   uint64_t lost_metrics; /* number of lines of metrics.jsonl that could not be written */
   uint64_t lost_samples; /* number of lines of system.jsonl that could not be written */
   uint64_t lost_events;  /* number of TensorBoard records that could not be written */
+  uint64_t lost_wandb;   /* number of Weights & Biases records that could not be written */
 } TrainResult;
 
 #endif

@@ -125,9 +125,10 @@ typedef struct Backend {
   bool host;
   size_t max_top_k; /* largest k of `top_k`; 0: no limit */
   int threads;
-  int device;         /* index of the GPU; 0 on a CPU */
-  uint64_t device_id; /* identifies the GPU across processes; 0: no GPU */
-  void *state;        /* private state of a device backend, or NULL */
+  int device;                 /* index of the GPU; 0 on a CPU */
+  uint64_t device_id;         /* identifies the GPU across processes; 0: no GPU */
+  void *state;                /* private state of a device backend, or NULL */
+  struct TimedBackend *timer; /* measures the operations of this table (timed.h), or NULL */
   /* closes the backend; NULL: nothing to close. Call backend_close() instead. */
   void (*close)(struct Backend *);
 

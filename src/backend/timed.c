@@ -10,6 +10,24 @@
 /* Initial capacity: about the number of calls of a step with 6 + 6 layers. */
 #define INITIAL_CALLS 1024
 
+static const char *const names[WORK_KINDS] = {"GEMM forward",
+                                              "GEMM dgrad",
+                                              "GEMM wgrad",
+                                              "attention",
+                                              "attention backward",
+                                              "layer norm",
+                                              "layer norm backward",
+                                              "activation",
+                                              "activation backward",
+                                              "embedding",
+                                              "loss",
+                                              "optimizer",
+                                              "copy or zero"};
+
+const char *timed_name(WorkKind kind) {
+  return names[kind];
+}
+
 /* A call of attention; timed_end computes its amount of work. */
 typedef struct TimedAttention {
   WorkKind kind;
@@ -28,11 +46,16 @@ static Err reserve_calls(TimedBackend *c, size_t calls) {
   return mem_grow(&c->at, &c->at_cap, 2 * calls + 2, sizeof *c->at);
 }
 
-/* Adds a call of `kind` and records its start. After a failed allocation calls are no longer
- * recorded, only executed; timed_end returns the error. */
+static bool is_full(const TimedBackend *c) {
+  return c->max_calls && c->calls == c->max_calls;
+}
+
+/* Adds a call of `kind` and records its start. After a failed allocation, and if the list is
+ * full, calls are no longer recorded, only executed; timed_end returns the error. */
 static TimedBackend *begin_call(const Backend *b, WorkKind kind, double operations,
                                 double bytes) {
-  TimedBackend *c = ((const TimedBackend *)b)->self;
+  TimedBackend *c = b->timer;
+  if (is_full(c)) return c;
   Err err = c->failed.code ? c->failed.code : reserve_calls(c, c->calls + 1);
   if (err) {
     if (!c->failed.code) c->failed = err_take(err);
@@ -42,13 +65,14 @@ static TimedBackend *begin_call(const Backend *b, WorkKind kind, double operatio
   w->calls++;
   w->operations += operations;
   w->bytes += bytes;
-  c->call[c->calls] = kind;
+  c->call[c->calls] = (TimedCall){.kind = kind, .operations = operations, .bytes = bytes};
   record_time(c, 2 * c->calls + 1);
   return c;
 }
 
 static void end_call(TimedBackend *c) {
-  if (c->failed.code) return;
+  if (is_full(c)) c->dropped++;
+  if (c->failed.code || is_full(c)) return;
   record_time(c, 2 * c->calls + 2);
   c->calls++;
 }
@@ -100,7 +124,13 @@ static void lower(const Backend *b, void *to, const float *full, size_t n) {
 
 static TimedBackend *begin_gemm(const Backend *b, WorkKind kind, size_t rows, size_t in,
                                 size_t out, double bytes) {
-  return begin_call(b, kind, 2.0 * (double)rows * (double)in * (double)out, bytes);
+  TimedBackend *c = begin_call(b, kind, 2.0 * (double)rows * (double)in * (double)out, bytes);
+  if (c->failed.code || is_full(c)) return c;
+  uint32_t *shape = c->call[c->calls].shape;
+  shape[0] = (uint32_t)rows;
+  shape[1] = (uint32_t)in;
+  shape[2] = (uint32_t)out;
+  return c;
 }
 
 static void linear(const Backend *b, void *y, const void *x, const void *w, const void *bias,
@@ -174,7 +204,7 @@ static void add_norm_backward(const Backend *b, void *dx, void *dbranch, float *
 
 static TimedBackend *begin_attention(const Backend *b, WorkKind kind, const Attention *a) {
   TimedBackend *c = begin_call(b, kind, 0, 0);
-  if (c->failed.code) return c;
+  if (c->failed.code || c->max_calls) return c;
   Err err = mem_grow(&c->attention, &c->attention_cap, c->attentions + 1, sizeof *c->attention);
   if (err)
     c->failed = err_take(err);
@@ -288,9 +318,10 @@ static void ema(const Backend *b, float *e, const float *w, double keep, size_t 
   end_call(c);
 }
 
-Err timed_open(TimedBackend *c, const Backend *inner) {
-  *c = (TimedBackend){.backend = *inner, .self = c, .inner = inner};
+/* Fills c->backend. */
+static void replace_operations(TimedBackend *c) {
   Backend *b = &c->backend;
+  b->timer = c;
   /* Operations that are not replaced run untimed on the same state. Graphs, packed weights and
    * collectives are removed: graphs would hide single operations, and the other two would
    * bypass the timed ones. */
@@ -329,13 +360,26 @@ Err timed_open(TimedBackend *c, const Backend *inner) {
   b->adam = adam;
   b->momentum = momentum;
   b->ema = ema;
-  Err err = reserve_calls(c, INITIAL_CALLS);
+}
+
+static Err open_with(TimedBackend *c, const Backend *inner, size_t max_calls) {
+  *c = (TimedBackend){.backend = *inner, .inner = inner, .max_calls = max_calls};
+  replace_operations(c);
+  Err err = reserve_calls(c, max_calls ? max_calls : INITIAL_CALLS);
   if (err) timed_close(c);
   if (err) return err;
   /* A device creates its events at first use. They are created here, so that this is not part of
    * a measured time. */
   for (size_t i = 0; inner->stamp && i < 2 * INITIAL_CALLS + 2; i++) record_time(c, i);
   return ERR_OK;
+}
+
+Err timed_open(TimedBackend *c, const Backend *inner) {
+  return open_with(c, inner, 0);
+}
+
+Err timed_open_list(TimedBackend *c, const Backend *inner, size_t max_calls) {
+  return open_with(c, inner, max_calls);
 }
 
 void timed_close(TimedBackend *c) {
@@ -347,6 +391,7 @@ void timed_close(TimedBackend *c) {
 
 void timed_begin(TimedBackend *c) {
   c->calls = 0;
+  c->dropped = 0;
   c->attentions = 0;
   record_time(c, 0);
 }
@@ -400,7 +445,7 @@ Err timed_end(TimedBackend *c) {
   record_time(c, points - 1);
   if (c->inner->stamp) TRY(c->inner->stamps(c->inner, c->at, points));
   for (size_t i = 0; i < c->calls; i++)
-    c->work[c->call[i]].seconds += c->at[2 * i + 2] - c->at[2 * i + 1];
+    c->work[c->call[i].kind].seconds += c->at[2 * i + 2] - c->at[2 * i + 1];
   c->seconds += c->at[points - 1] - c->at[0];
   c->periods++;
   for (size_t i = 0; i < c->attentions; i++) TRY(count_attention(c, &c->attention[i]));

@@ -39,28 +39,43 @@ typedef struct {
   double seconds, operations, bytes;
 } Work;
 
+/* One call of an operation. */
+typedef struct {
+  WorkKind kind;
+  uint32_t shape[3];        /* GEMMs: rows, in, out; otherwise zero */
+  double operations, bytes; /* as in Work; of attention 0 */
+} TimedCall;
+
 typedef struct TimedBackend {
-  Backend backend; /* The first member: operations receive its address and read `self`. */
-  struct TimedBackend *self;
+  /* The table of timed operations. Copies of it are timed too: `timer` leads here. */
+  Backend backend;
   const Backend *inner;
   Work work[WORK_KINDS];
   double seconds;   /* total time between timed_begin and timed_end */
   uint64_t periods; /* number of calls of timed_end */
 
   /* The calls since timed_begin. `at`: time of timed_begin, start and end of each call, time of
-   * timed_end. */
+   * timed_end, in seconds of progress_clock() or, on a device, since timed_begin. */
   double *at;
   size_t at_cap;
-  WorkKind *call; /* (calls) kind of each call */
+  TimedCall *call;
   size_t calls, call_cap;
+  size_t max_calls; /* calls after these are executed but not recorded; 0: no limit */
+  uint64_t dropped; /* number of calls since timed_begin that were not recorded */
   /* Counted by timed_end, because the offsets may be on a device. */
   struct TimedAttention *attention;
   size_t attentions, attention_cap;
   ErrRecord failed;
 } TimedBackend;
 
-/* Wraps `inner`, which the caller keeps open. The TimedBackend must not be moved or copied. */
+/* Returns a name of two or three words for tables and traces, such as "GEMM wgrad". */
+const char *timed_name(WorkKind kind);
+
+/* Wraps `inner`, which the caller keeps open. The TimedBackend must not be moved. */
 NODISCARD Err timed_open(TimedBackend *c, const Backend *inner);
+/* timed_open for a list of calls: records at most max_calls of them and allocates the list at
+ * once. Does not count the work of attention, whose arrays of offsets change between steps. */
+NODISCARD Err timed_open_list(TimedBackend *c, const Backend *inner, size_t max_calls);
 void timed_close(TimedBackend *c); /* Closes the backend, if it is open. */
 void timed_begin(TimedBackend *c);
 /* Blocks until the work since timed_begin is done and adds it to `work`. The offset arrays that

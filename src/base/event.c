@@ -22,6 +22,10 @@ static int get_pipe(void) {
   return fd > 2 && fd <= INT_MAX && !*end ? (int)fd : -1;
 }
 
+bool event_has_launcher(void) {
+  return get_pipe() >= 0;
+}
+
 static void write_report(const char *line, int len) {
   int fd = get_pipe();
   if (fd < 0 || len <= 0 || len >= LINE) return;

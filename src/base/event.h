@@ -10,8 +10,11 @@
 #ifndef BASE_EVENT_H
 #define BASE_EVENT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+/* Returns true if this process was started by a launcher that receives events. */
+bool event_has_launcher(void);
 void event_step(uint64_t step);
 /* Reports that this rank ends because `rank` is lost. `text` is a sentence; quotes, backslashes
  * and control characters in it are replaced by spaces. */

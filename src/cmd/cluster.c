@@ -205,12 +205,14 @@ Err cmd_cluster(OptSet *opts) {
       .hosts = &hosts,
       .ssh = {.port = (int)opt_count(opts, "ssh-port"), .key = opt_text(opts, "ssh-key")},
       .dir = opt_text(opts, "dir"),
-      .may_install = opt_flag(opts, "install")};
+      .may_install = opt_flag(opts, "install"),
+      .timeout = (double)opt_count(opts, "host-timeout")};
   HostSource source = {.hosts = opt_text(opts, "hosts"),
                        .hostfile = opt_text(opts, "hostfile"),
                        .inventory = opt_text(opts, "inventory"),
                        .user = opt_text(opts, "ssh-user")};
   TRY(cluster_check_dir(spec.dir));
+  TRY(ssh_check_key(spec.ssh.key));
   Err err = hosts_read(&hosts, &source);
   if (!err && hosts.count == 0)
     err = err_set(ERR_USAGE,

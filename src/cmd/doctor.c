@@ -177,6 +177,7 @@ Err cmd_doctor(OptSet *opts) {
   if (opt_flag(opts, "agent")) return run_agent();
   log_quiet(opt_flag(opts, "quiet"));
   TRY(cmd_refuse_ranks("doctor", "call it without mpirun or srun; it starts ranks itself"));
+  TRY(ssh_check_key(opt_text(opts, "ssh-key")));
   Err err = hosts_read(&hosts, &source);
   if (!err) err = hosts.count ? check_hosts(opts, &hosts) : check_machine(opts);
   hosts_free(&hosts);

@@ -258,6 +258,7 @@ static Err read_hosts(Launch *l, const OptSet *opts) {
         l->spec.min, l->hosts.count);
   l->ssh.port = (int)opt_count(opts, "ssh-port");
   l->ssh.key = opt_text(opts, "ssh-key");
+  TRY(ssh_check_key(l->ssh.key));
   l->ssh.program = opt_text(opts, "remote-program");
   return ERR_OK;
 }
@@ -398,7 +399,7 @@ static Err run_agent(int in, int out) {
   log_quiet(true);
   signal(SIGHUP, SIG_IGN); /* the head started this agent and decides when it ends */
   TRY(channel_open(&head, in, out, "the head"));
-  return agent_run(head, NULL);
+  return agent_run(head, NULL, AGENT_OF_HEAD);
 }
 
 static Err run_rsh(const OptSet *opts) {
@@ -432,7 +433,7 @@ static Err run_rendezvous(Launch *l, const OptSet *opts) {
   Rendezvous *head;
   Channel *agent;
   TRY(launch_meet(opts, &head, &agent));
-  return agent ? agent_run(agent, NULL) : run_supervisor(l, opts, head);
+  return agent ? agent_run(agent, NULL, AGENT_OF_USER) : run_supervisor(l, opts, head);
 }
 
 Err cmd_launch(OptSet *opts) {

@@ -189,6 +189,13 @@ const OptSpec cmd_general_options[] = {
         "histogram-every", "STEPS", "0", 0, 1e12, "train", "Validation and checkpoints",
         "Write histograms of all weights and gradients for TensorBoard every so many steps; 0 "
         "is never"),
+    COUNT(
+        "trace", "STEPS", "0", 0, 1e6, "train", "Validation and checkpoints",
+        "Record every operation, all-reduce and wait of so many steps on all ranks, and write "
+        "RUN/trace.json for Perfetto and chrome://tracing; 0 is none"),
+    COUNT("trace-from", "STEPS", "10", 0, 1e12, "train", "Validation and checkpoints",
+          "With --trace: first let so many steps of this call pass, which are slower than the "
+          "others"),
     FLAG("reproducible", "train", "Ranks",
          "Bit-identical weights on any number of ranks: all-reduce after every micro-batch, in "
          "a "
@@ -389,6 +396,9 @@ const OptSpec cmd_general_options[] = {
      "them as a failure"},
     {"doctor", OPT_FLAG, NULL, "yes", 0, 0, NULL, 1, false, "cluster", "cluster up",
      "Check the machines with 'trireme doctor' at the end; --no-doctor leaves it out"},
+    COUNT("host-timeout", "SECONDS", "60", 1, 86400, "cluster", G_HOSTS,
+          "A host that has not answered for so long has failed; the command of 'cluster run' may "
+          "be silent for longer"),
     TEXT("dir", "DIR", "/opt/trireme", "cluster", G_HOSTS,
          "Directory of the program on the machines; a relative one is below the home "
          "directory"),

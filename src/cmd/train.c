@@ -171,6 +171,8 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   s->system_metrics = strcmp(opt_text(opts, "system-metrics"), "yes") == 0;
   TRY(fill_wandb(s, opts));
   s->histogram_every = (uint64_t)opt_count(opts, "histogram-every");
+  s->trace_steps = (uint64_t)opt_count(opts, "trace");
+  s->trace_from = (uint64_t)opt_count(opts, "trace-from");
   if (s->histogram_every && !s->tensorboard)
     return err_set(ERR_USAGE,
                    "--histogram-every %" PRIu64

@@ -19,6 +19,7 @@ typedef struct {
   bool bf16;        /* contributions and sums are rounded to bf16, added in fp32 */
   bool shard;       /* a rank receives the sums of its own piece only (reduce-scatter) */
   char *work;       /* working memory of comm_reduce_work() bytes */
+  int64_t bucket;   /* index of the bucket, for CommEvent */
 } CommReduce;
 
 /* Bytes of one gradient element in a message. */

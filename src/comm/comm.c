@@ -40,6 +40,8 @@ struct Comm {
   Queue queue;
   Posts *posts; /* NULL: not opened */
   Plugin plugin;
+  CommObserver observer; /* NULL: none */
+  void *observer_context;
   char about[160];
   pthread_t thread;
   bool is_started; /* the communication thread is running */
@@ -337,8 +339,46 @@ void comm_wait(Comm *c, CommJob *job) {
   heartbeat_end_wait(&c->heartbeats);
 }
 
+void comm_set_observer(Comm *c, CommObserver observer, void *context) {
+  c->observer = observer;
+  c->observer_context = context;
+}
+
+static const char *get_kind_name(const Call *call) {
+  switch (call->kind) {
+    case OP_BROADCAST:
+      return "broadcast";
+    case OP_ALLGATHER:
+      return "all-gather";
+    case OP_EXCHANGE:
+      return "all-to-all";
+    case OP_SUM:
+      return "all-reduce";
+    case OP_REDUCE:
+      break;
+  }
+  return bucket_is_shared(call->reduce) ? "all-reduce" : "reduce-scatter";
+}
+
+static void run_observed(Comm *c, const Call *call) {
+  double start = progress_clock();
+  collective_run(&c->collectives, call);
+  const Op *op = sequence_current(&c->sequence);
+  CommEvent event = {.number = op->seq,
+                     .kind = get_kind_name(call),
+                     .name = call->name,
+                     .bytes = op->bytes,
+                     .bucket = call->reduce ? call->reduce->bucket : -1,
+                     .start = start,
+                     .end = progress_clock()};
+  c->observer(c->observer_context, &event);
+}
+
 static void run_call(Comm *c, void *context) {
-  collective_run(&c->collectives, context);
+  if (c->observer)
+    run_observed(c, context);
+  else
+    collective_run(&c->collectives, context);
 }
 
 /* Runs a collective. Inside a job it runs directly; otherwise it is submitted as a job and

@@ -57,6 +57,22 @@ typedef struct {
 } CommTraffic;
 CommTraffic comm_traffic(const Comm *c);
 
+/* A collective that this rank has completed. */
+typedef struct {
+  uint64_t number; /* number of the collective, the same on every rank */
+  const char
+      *kind; /* "all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast" */
+  const char *name;  /* what was sent, such as "gradients" */
+  uint64_t bytes;    /* size of the whole array; 0 if ranks may pass different sizes */
+  int64_t bucket;    /* index of the bucket of gradients; -1: not a bucket */
+  double start, end; /* progress_clock() */
+} CommEvent;
+/* Sets a function that is called after each collective, by the thread that ran it; NULL: none.
+ * Without it no time is measured. Call it while no collective is running. A run of one rank has
+ * no collectives. */
+typedef void (*CommObserver)(void *context, const CommEvent *event);
+void comm_set_observer(Comm *comm, CommObserver observer, void *context);
+
 /* Reports progress: stores a text such as "step 840, backward", which other ranks print if this
  * rank is lost. This rank counts as lost if it does not call comm_report or comm_begin_wait
  * again within `limit` seconds or the rank timeout, whichever is longer. Costs a mutex and a

@@ -61,7 +61,8 @@ static void reduce_bucket(Comm *comm, void *context) {
                     .last = q->round.is_last,
                     .bf16 = q->spec.bf16,
                     .shard = q->spec.shard,
-                    .work = q->work};
+                    .work = q->work,
+                    .bucket = b - q->bucket};
   comm_reduce(comm, "gradients", &all);
 }
 

@@ -79,12 +79,27 @@ static Err begin_generation(Agent *a, json_t *body) {
   return agent_start_worker(a, 0, NULL, 0, &pid);
 }
 
+/* Stores how the launch has ended. */
+static void note_end(Agent *a, const json_t *body) {
+  a->is_over = true;
+  if (a->origin == AGENT_OF_HEAD) return;
+  a->end = (Err)protocol_between(body, "status", ERR_OK, ERR_STOPPED, ERR_OK);
+  snprintf(a->why, sizeof a->why, "%s", protocol_text(body, "text"));
+}
+
+/* Prints why this machine is not used. */
+static void report_aside(const Agent *a, const json_t *body) {
+  if (a->origin == AGENT_OF_USER)
+    log_warn("the head has set this machine aside: %s", protocol_text(body, "text"));
+}
+
 static Err handle_message(Agent *a, uint8_t type, json_t *body, double now) {
   bool is_current = (uint32_t)protocol_int(body, "generation", 0) == a->generation;
   if (type >= MSG_NETWORK_LISTEN && type <= MSG_NETWORK_END)
     return network_peer_handle(&a->network, type, body, (NetworkLink){send_to_head, a}, now);
   if (type == MSG_BEGIN) return begin_generation(a, body) ? agent_report_failure(a) : ERR_OK;
-  if (type == MSG_END) a->is_over = true;
+  if (type == MSG_END) note_end(a, body);
+  if (type == MSG_ASIDE) report_aside(a, body);
   if (!is_current) return ERR_OK;
   switch (type) {
     case MSG_START:
@@ -221,6 +236,15 @@ static Err run_loop(Agent *a) {
   return a->is_over ? ERR_OK : ERR_STOPPED;
 }
 
+/* Returns the status of the launch, with a line about it if it has failed or was stopped. A machine
+ * that was asked to leave is released without a status. */
+static Err report_result(const Agent *a) {
+  if (a->end == ERR_OK) return ERR_OK;
+  if (a->end != ERR_STOPPED) return err_set(a->end, "the run has failed: %s", a->why);
+  log_info("the run was stopped; the same command on every machine continues it");
+  return ERR_STOPPED;
+}
+
 /* SIGINT, SIGTERM and SIGHUP (the terminal was closed) ask this machine to leave. In agents that
  * the head has started, SIGHUP is ignored. Batch systems send SIGUSR1 to all processes before the
  * time limit; the agent ignores it, because the head receives it too and stops the ranks. */
@@ -269,9 +293,13 @@ static void end_processes(void) {
 
 /* Implements agent_run, in a process whose children were all started by the agent. At the end,
  * end_processes kills every child. */
-static Err serve_launch(Channel *head, const char *name) {
-  Agent a = {
-      .head = head, .listener = -1, .signals = -1, .dir.lock = -1, .peer = PEER_AGENT_CLOSED};
+static Err serve_launch(Channel *head, const char *name, AgentOrigin origin) {
+  Agent a = {.head = head,
+             .origin = origin,
+             .listener = -1,
+             .signals = -1,
+             .dir.lock = -1,
+             .peer = PEER_AGENT_CLOSED};
   Err err = set_up(&a, name);
   channel_set_heartbeat(head, HEARTBEAT_EVERY, HEARTBEAT_LIMIT);
   if (!err) err = send_hello(&a);
@@ -291,13 +319,13 @@ static Err serve_launch(Channel *head, const char *name) {
   mem_free(a.stub);
   mem_free(a.fds);
   if (err == ERR_WORK) err_give(&why);
-  return err;
+  return err ? err : report_result(&a);
 }
 
-Err agent_run(Channel *head, const char *name) {
+Err agent_run(Channel *head, const char *name, AgentOrigin origin) {
   bool is_parent;
   Err err = process_separate(&is_parent);
-  if (!err && !is_parent) return serve_launch(head, name);
+  if (!err && !is_parent) return serve_launch(head, name, origin);
   channel_close(head); /* only the child uses the channel */
   return err;
 }

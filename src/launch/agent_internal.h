@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/types.h>
 
+#include "launch/agent.h"
 #include "launch/agent_dir.h"
 #include "launch/channel.h"
 #include "launch/network_proof.h"
@@ -66,7 +67,10 @@ typedef struct {
   bool is_stuck;     /* a process that cannot be killed has been reported */
   int demands;       /* number of SIGINT and SIGTERM */
   int leaving;       /* result of the last signals_note; 0: no signal has arrived */
-  bool is_over;      /* MSG_END has arrived */
+  AgentOrigin origin;
+  bool is_over;   /* MSG_END has arrived */
+  Err end;        /* its status: how the launch has ended */
+  char why[1024]; /* its text: why the launch has failed */
   struct pollfd *fds;
   size_t fd_count, fd_capacity;
 } Agent;

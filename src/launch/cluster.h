@@ -49,6 +49,7 @@ typedef struct {
   size_t mounts;
   Str credentials; /* contents of the credentials file for CIFS; never printed */
   bool may_install;
+  double timeout; /* seconds without an answer after which a host has failed */
 } ClusterSpec;
 
 /* Parses the value of --mount, TYPE://SERVER/PATH:/MOUNT-POINT. `more`: further mount options,

@@ -6,6 +6,7 @@
 # Standard output is read by cluster_host.c:
 #   cell TEXT    the cell of this step in the table
 #   note TEXT    a message for the user
+#   busy TEXT    what a long step is waiting for; printed at once
 #   send P       file P of the program is missing or differs
 #   directory P  absolute path of the program directory
 # Standard error and an exit status other than 0: why the step failed.
@@ -25,6 +26,11 @@ export LC_ALL PATH
 MARK=x-trireme.cluster
 # Time limit in seconds of mount and umount, which block for ever if a server does not answer.
 LIMIT=90
+# Time limit in seconds for a lock of apt or dpkg that another process holds.
+LOCK_LIMIT=300
+# Seconds between two lines that report a long step. Without them the caller gives this host up
+# after its --host-timeout.
+TICK=10
 
 scratch=$(mktemp) || exit 1
 trap 'rm -f "$scratch"' EXIT
@@ -94,6 +100,28 @@ ${made:-}
 EOF
   made=
 }
+
+# report TEXT COMMAND…: runs a command and reports every TICK seconds that it is still running.
+# sshd waits until no process has its output open: sleep, and a daemon that the command may start,
+# must not inherit it.
+report() {
+  text=$1
+  shift
+  (
+    seconds=0
+    while sleep "$TICK" < /dev/null > /dev/null 2>&1 7>&- && kill -0 $$ 2> /dev/null; do
+      seconds=$((seconds + TICK))
+      echo "busy $text, for $seconds s" >&7
+    done
+  ) 9<&- &
+  reporter=$!
+  "$@" 7>&-
+  result=$?
+  kill $reporter 2> /dev/null
+  wait $reporter 2> /dev/null
+  return $result
+}
+exec 7>&1  # for lines of `report`, also where a command's output is redirected
 
 sum_of() {
   sha256sum "$1" 2> /dev/null | cut -d ' ' -f 1
@@ -219,18 +247,31 @@ debian_package() {
     fi
   done
 }
+# run_apt ARGUMENT…: runs apt-get as root; its output is in $scratch. While another process, such as
+# unattended upgrades, holds a lock of apt or dpkg, waits and reports it, for LOCK_LIMIT seconds.
+run_apt() {
+  waited=0
+  until report "apt-get $1 is running" as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get -q -y -o DPkg::Lock::Timeout=0 "$@" < /dev/null > "$scratch" 2>&1; do
+    held=$(sed -n 's/^E: Could not get lock \([^ ]*[^ .]\)\(\. It is\( held by process [0-9]* ([^)]*)\)\)\{0,1\}.*/\1 is\3/p' "$scratch" | head -n 1)
+    [ -n "$held" ] || fail "apt-get $*: $(tail -n 3 "$scratch" | tr '\n' ' ')"
+    case $held in *" is") held="$held held by another process" ;; esac
+    [ "$waited" -lt "$LOCK_LIMIT" ] ||
+      fail "apt-get $1: waited $waited s for a lock: $held; let it end, or end it, and repeat the call"
+    echo "busy waiting for a lock of apt: $held; waited $waited s of at most $LOCK_LIMIT s"
+    sleep "$TICK"
+    waited=$((waited + TICK))
+  done
+}
 install_debian() {
-  as_root apt-get -q -o DPkg::Lock::Timeout=300 update > "$scratch" 2>&1 ||
-    fail "apt-get update: $(tail -n 3 "$scratch" | tr '\n' ' ')"
+  run_apt update
   packages=
   for lack in $1; do
     package=$(debian_package "$lack")
     [ -n "$package" ] || fail "no package of this distribution has $lack, which trireme needs; build trireme on this system, or install $lack by hand"
     case " $packages " in *" $package "*) ;; *) packages="$packages $package" ;; esac
   done
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
-    install --no-install-recommends $packages < /dev/null > "$scratch" 2>&1 ||
-    fail "apt-get install$packages: $(tail -n 3 "$scratch" | tr '\n' ' ')"
+  run_apt install --no-install-recommends $packages
 }
 # dnf finds the package that provides a library by the library's name.
 install_dnf() {
@@ -243,7 +284,7 @@ install_dnf() {
       *) packages="$packages $lack()(64bit)" ;;
     esac
   done
-  as_root dnf -q -y install $packages < /dev/null > "$scratch" 2>&1 ||
+  report "dnf install is running" as_root dnf -q -y install $packages < /dev/null > "$scratch" 2>&1 ||
     fail "dnf install$packages: $(tail -n 3 "$scratch" | tr '\n' ' ')"
 }
 
@@ -311,7 +352,8 @@ mounted_source() {
 mount_drive() {
   need_root "mounting $SOURCE" "connect as another user"
   exec 9< /etc
-  flock -w 60 9 || fail "another process has held the lock on /etc for a minute"
+  report "waiting for another call of cluster on this host" flock -w 60 9 ||
+    fail "another process has held the lock on /etc for a minute"
   keep_credentials
   line="$SOURCE $POINT $TYPE $OPTIONS,$MARK 0 0"
   present=$(fstab_lines "$POINT")
@@ -333,7 +375,7 @@ mount_drive() {
   make_directory "$POINT" as_root
   record_made
   record "mounted $POINT"
-  if ! why=$(as_root timeout "$LIMIT" mount "$POINT" 2>&1 9<&-); then
+  if ! why=$(report "mounting $SOURCE" as_root timeout "$LIMIT" mount "$POINT" 2>&1 9<&-); then
     [ -z "$added" ] || { remove_line "$POINT" && forget "fstab $POINT"; }
     forget "mounted $POINT"
     fail "mount $SOURCE: ${why:-no answer for $LIMIT s; does the server allow this host, and is its port open?}"
@@ -363,7 +405,7 @@ receive_credentials() {
 
 unmount_drive() {
   [ -n "$(mounted_source "$1")" ] || return 0
-  why=$(as_root timeout "$LIMIT" umount "$1" 2>&1) && return 0
+  why=$(report "unmounting $1" as_root timeout "$LIMIT" umount "$1" 2>&1) && return 0
   users=$(as_root fuser -m "$1" 2> /dev/null | tr -s ' ')
   fail "umount $1: ${why:-no answer for $LIMIT s}${users:+; it is used by the processes$users}"
 }
@@ -377,7 +419,8 @@ remove_all() {
   [ -w "$writable" ] || need_root "removing $DIR" "connect as the user that called 'up'"
   [ -z "$(recorded fstab)$(recorded mounted)" ] || need_root "unmounting" "connect as another user"
   exec 9< /etc
-  flock -w 60 9 || fail "another process has held the lock on /etc for a minute"
+  report "waiting for another call of cluster on this host" flock -w 60 9 ||
+    fail "another process has held the lock on /etc for a minute"
   for path in $(recorded mounted); do unmount_drive "$path"; done
   for path in $(recorded fstab); do remove_line "$path"; done
   for path in $(recorded link); do

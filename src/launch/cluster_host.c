@@ -3,14 +3,22 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "launch/cluster_internal.h"
 
+#define LINE_LIMIT 4096 /* longer lines, in bytes, come from start-up files and are ignored */
+
 /* Sets *is_off if the user's ssh configuration turns host-key checking off for this host. */
-static Err read_check_off(const SshCall *settings, bool *is_off) {
+static Err read_check_off(const SshCall *settings, double limit, bool *is_off) {
   SessionEnd end;
-  Session s = {.argv = (const char *const *)settings->word};
+  Session s = {.argv = (const char *const *)settings->word, .limit = limit};
   Err err = session_run(&s, &end);
+  if (!err && end.is_timed_out)
+    err = err_set(ERR_WORK,
+                  "ssh has not read its configuration in %.0f s (ssh -G); look for a command "
+                  "that hangs (Match exec) in ~/.ssh/config",
+                  limit);
   if (!err && end.status != 0)
     err =
         err_set(ERR_WORK, "ssh cannot read its configuration (ssh -G): %s; check ~/.ssh/config",
@@ -23,20 +31,20 @@ static Err read_check_off(const SshCall *settings, bool *is_off) {
 /* Converts the arguments of `ssh -G …` to those of an interactive session with the same
  * target. */
 static Err make_interactive(SshCall *call, bool must_check) {
+  static const char *const setting[] = {"-oConnectTimeout=10", "-oStrictHostKeyChecking=yes"};
   mem_free(call->word[1]);
-  if (must_check)
-    return mem_dup(&call->word[1], "-oStrictHostKeyChecking=yes",
-                   strlen("-oStrictHostKeyChecking=yes"));
-  for (size_t i = 1; i < call->words; i++) call->word[i] = call->word[i + 1];
-  call->words--;
-  return ERR_OK;
+  TRY(mem_dup(&call->word[1], setting[0], strlen(setting[0])));
+  if (!must_check) return ERR_OK;
+  memmove(&call->word[3], &call->word[2], (call->words - 2) * sizeof *call->word);
+  call->words++;
+  return mem_dup(&call->word[2], setting[1], strlen(setting[1]));
 }
 
 Err cluster_make_call(SshCall *call, const ClusterSpec *spec, const Host *host,
                       const char *const *command) {
   bool is_off;
   TRY(ssh_call_settings(call, host, &spec->ssh));
-  TRY(read_check_off(call, &is_off));
+  TRY(read_check_off(call, spec->timeout, &is_off));
   if (!command) return make_interactive(call, is_off);
   ssh_call_free(call);
   return ssh_call_command(call, host, &spec->ssh, command, is_off);
@@ -64,13 +72,11 @@ static void add_last_lines(Str *out, const char *text, int most) {
 
 /* Sets the error for a failed session: a failure of ssh itself with its remedy, or otherwise
  * the last lines that cluster.sh printed to standard error. */
-static Err explain_end(const Member *m, const SessionEnd *end) {
-  const char *said = str_text(&end->err);
-  if (end->status == 255)
-    return ssh_explain(ssh_judge(end->status, said), m->host, &m->spec->ssh, said);
+static Err explain_end(const Member *m, int status, const char *said) {
+  if (status == 255) return ssh_explain(ssh_judge(status, said), m->host, &m->spec->ssh, said);
   Str why = {0};
   add_last_lines(&why, said, 3);
-  if (!why.len) str_addf(&why, "exit status %d without a message", end->status);
+  if (!why.len) str_addf(&why, "exit status %d without a message", status);
   Err err = str_check(&why);
   if (!err) err = err_set(ERR_WORK, "%s", str_text(&why));
   str_free(&why);
@@ -94,46 +100,76 @@ void cluster_set(Str *script, const char *name, const char *value) {
   str_addc(script, '\n');
 }
 
-/* Parses the output of cluster.sh, with the lines "cell TEXT", "note TEXT", "send PATH" and
- * "directory PATH". */
-static void read_answers(Member *m, const char *text) {
+/* Handles a line that cluster.sh printed; cluster.sh lists them. */
+static void read_answer(Member *m, const char *line) {
   Str *cell = &m->cell[m->done];
-  for (const char *at = text; *at;) {
-    size_t n = strcspn(at, "\n");
-    if (str_starts(at, "cell ")) {
-      str_clear(cell);
-      str_addn(cell, at + 5, n - 5);
-    } else if (str_starts(at, "note ")) {
-      str_addf(&m->notes, "%.*s\n", (int)(n - 5), at + 5);
-    } else if (str_starts(at, "directory ") && n - 10 < sizeof m->dir) {
-      snprintf(m->dir, sizeof m->dir, "%.*s", (int)(n - 10), at + 10);
-    } else if (str_starts(at, "send ")) {
-      for (size_t i = 0; i < m->spec->program.files; i++) {
-        const char *path = m->spec->program.file[i].path;
-        if (strlen(path) == n - 5 && strncmp(path, at + 5, n - 5) == 0) m->wants[i] = true;
-      }
-    }
-    at += n + (at[n] != '\0');
+  if (str_starts(line, "cell ")) {
+    str_clear(cell);
+    str_add(cell, line + 5);
+  } else if (str_starts(line, "note ")) {
+    str_addf(&m->notes, "%s\n", line + 5);
+  } else if (str_starts(line, "busy ")) {
+    log_info("%s: %s: %s", m->host->name, m->steps[m->done].title, line + 5);
+  } else if (str_starts(line, "directory ")) {
+    snprintf(m->dir, sizeof m->dir, "%s", line + 10);
+  } else if (str_starts(line, "send ")) {
+    for (size_t i = 0; i < m->spec->program.files; i++)
+      if (strcmp(m->spec->program.file[i].path, line + 5) == 0) m->wants[i] = true;
   }
+}
+
+/* A session of a host, while its output is read. */
+typedef struct {
+  Member *member;
+  Str said; /* standard error */
+} Conversation;
+
+static void read_line(void *argument, int stream, const char *line) {
+  Conversation *c = argument;
+  if (stream == 1 && strlen(line) < LINE_LIMIT)
+    read_answer(c->member, line);
+  else if (stream == 2 && c->said.len < SESSION_OUTPUT_MAX)
+    str_addf(&c->said, "%s\n", line);
+}
+
+Err cluster_explain_timeout(const ClusterSpec *spec, const Host *host, const SessionEnd *end) {
+  char limit[64];
+  snprintf(limit, sizeof limit, "no command was started in %.0f s", spec->timeout);
+  if (!end->has_begun) return ssh_explain(SSH_HANGS, host, &spec->ssh, limit);
+  return err_set(
+      ERR_WORK,
+      "host %s has sent nothing for %.0f s (--host-timeout); check that it still runs "
+      "and is reachable, and repeat the call",
+      host->name, spec->timeout);
 }
 
 static Err run_session(Member *m, const char *const *command, const Str *input) {
   SshCall call = {0};
   SessionEnd end = {0};
+  Conversation c = {.member = m};
   Err err = cluster_make_call(&call, m->spec, m->host, command);
   Session s = {.argv = (const char *const *)call.word,
                .input = str_text(input),
-               .input_len = input->len};
+               .input_len = input->len,
+               .limit = m->spec->timeout,
+               .begin = CLUSTER_BEGIN,
+               .on_line = read_line,
+               .argument = &c};
   if (!err) err = session_run(&s, &end);
-  if (!err && end.status != 0) err = explain_end(m, &end);
-  if (!err) read_answers(m, str_text(&end.out));
+  if (!err && end.is_timed_out)
+    err = cluster_explain_timeout(m->spec, m->host, &end);
+  else if (!err && end.status != 0)
+    err = explain_end(m, end.status, str_text(&c.said));
+  if (!err) err = str_check(&c.said);
   session_free(&end);
+  str_free(&c.said);
   ssh_call_free(&call);
   return err;
 }
 
 Err cluster_call(Member *m, const char *function, const Str *settings) {
   Str script = {0};
+  str_add(&script, "echo " CLUSTER_BEGIN "\n");
   cluster_set(&script, "DIR", m->dir);
   cluster_set(&script, "VERB", function);
   if (settings) str_addn(&script, str_text(settings), settings->len);
@@ -147,7 +183,7 @@ Err cluster_call(Member *m, const char *function, const Str *settings) {
 
 Err cluster_send(Member *m, const char *name, const Str *bytes) {
   Str command = {0};
-  str_add(&command, "cat > ");
+  str_add(&command, "echo " CLUSTER_BEGIN "; cat > ");
   cluster_quote(&command, m->dir);
   str_addf(&command, "/incoming/%s", name);
   Err err = str_check(&command);

@@ -48,6 +48,11 @@ NODISCARD Err cluster_steps(const ClusterSpec *spec, const Step *steps, size_t c
 NODISCARD Err cluster_make_call(SshCall *call, const ClusterSpec *spec, const Host *host,
                                 const char *const *command);
 
+/* Line that scripts print first: the login shell of the host has started them. */
+#define CLUSTER_BEGIN "trireme-begin"
+/* Sets the error of a session that reached --host-timeout. */
+Err cluster_explain_timeout(const ClusterSpec *spec, const Host *host, const SessionEnd *end);
+
 /* Appends "NAME='VALUE'
  * " for a POSIX shell. */
 void cluster_set(Str *script, const char *name, const char *value);

@@ -54,9 +54,13 @@ static void *run_remote(void *argument) {
                .input = str_text(r->script),
                .input_len = r->script->len,
                .has_open_input = true,
+               .limit = r->spec->timeout,
+               .begin = CLUSTER_BEGIN,
+               .may_pause = true,
                .on_line = print_line,
                .argument = r};
   if (!r->err) r->err = session_run(&s, &end);
+  if (!r->err && end.is_timed_out) r->err = cluster_explain_timeout(r->spec, r->host, &end);
   r->status = end.status;
   if (r->err) r->error = err_take(r->err);
   session_free(&end);
@@ -68,7 +72,7 @@ static void *run_remote(void *argument) {
  * when the ssh connection ends. The script notices the end because its standard input closes;
  * sshd alone would leave the command running. */
 static Err write_script(Str *script, const char *const *words, size_t count) {
-  str_add(script, "{\nexec 3<&0\nset --");
+  str_add(script, "{\necho " CLUSTER_BEGIN "\nexec 3<&0\nset --");
   if (count == 1) str_add(script, " sh -c");
   for (size_t i = 0; i < count; i++) {
     str_addc(script, ' ');

@@ -78,6 +78,9 @@ static int explain_failure(char text[FAILURE_MAX], const ProcessSpec *spec, cons
     return snprintf(text, FAILURE_MAX,
                     "cannot start mpirun: %s; install Open MPI (openmpi-bin), or run one rank",
                     why);
+  if (strcmp(what, "exec") == 0 && strcmp(program, "ssh") == 0)
+    return snprintf(text, FAILURE_MAX,
+                    "cannot start ssh: %s; install the ssh client (openssh-client)", why);
   if (strcmp(what, "exec") == 0)
     return snprintf(text, FAILURE_MAX, "cannot start %s: %s", program, why);
   return snprintf(text, FAILURE_MAX, "cannot start %s: %s: %s", program, what, why);

@@ -36,7 +36,11 @@ enum {
   MSG_STOP, /* generation: send SIGTERM to all workers, which save and exit with status 3 */
   MSG_KILL, /* generation: send SIGKILL to every process; answered with MSG_CLEAR */
   MSG_RSH_ENDED, /* generation, id, status: the daemon of a MSG_RSH has ended */
-  MSG_END,       /* kill all processes, remove the agent's directory and exit */
+  /* status, text: kill all processes, remove the agent's directory and exit. `status` is the exit
+   * status of the launch, `text` a sentence about a failure; both are missing for a machine that is
+   * released while the launch continues. */
+  MSG_END,
+  MSG_ASIDE, /* text: this machine is not used, for the reason given */
 
   /* Stub to agent, through the Unix socket named by TRIREME_AGENT: */
   STUB_WORKER = 48, /* binary: environment set by MPI, NUL-terminated strings */

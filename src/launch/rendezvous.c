@@ -120,7 +120,8 @@ static void explain_command(const char *head, const char *agent, char *why, size
   shorten_command(head, from, ours);
   shorten_command(agent, from, theirs);
   snprintf(why, room,
-           "the head's command is '%s', this machine's '%s'; start both with the same command "
+           "the head's command is '%s', the joining machine's '%s'; start both with the same "
+           "command "
            "after --",
            ours, theirs);
 }
@@ -131,13 +132,15 @@ static void judge_joiner(const Rendezvous *r, const json_t *body, char *why, siz
   const char *command = protocol_text(body, "command");
   why[0] = '\0';
   if (strcmp(version, TRIREME_VERSION) != 0)
-    snprintf(why, room, "the head runs Trireme %s, this machine %s; install the same version",
+    snprintf(why, room,
+             "the head runs Trireme %s, the joining machine %s; install the same version",
              TRIREME_VERSION, version);
   else if (strcmp(id, r->id) != 0)
-    snprintf(why, room,
-             "the head's rendezvous is '%s', this machine's '%s'; start both with the same "
-             "--rdzv-id",
-             r->id, id);
+    snprintf(
+        why, room,
+        "the head's rendezvous is '%s', the joining machine's '%s'; start both with the same "
+        "--rdzv-id",
+        r->id, id);
   else if (strcmp(command, str_text(&r->command)) != 0)
     explain_command(str_text(&r->command), command, why, room);
 }

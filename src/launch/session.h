@@ -1,5 +1,6 @@
-/* Runs a command (ssh), writes its standard input and reads its output until it ends. Blocks;
- * several threads may run sessions in parallel. Depends on base. */
+/* Runs a command (ssh), writes its standard input and reads its output until it ends. The kernel
+ * kills the command if this process ends. Blocks; several threads may run sessions in parallel.
+ * Depends on base, process. */
 #ifndef LAUNCH_SESSION_H
 #define LAUNCH_SESSION_H
 
@@ -18,6 +19,12 @@ typedef struct {
   /* Keeps standard input open until the command ends, so that the command can detect the end of
    * this program. */
   bool has_open_input;
+  /* Time limit in seconds, 0: none: from the start to the line `begin` of standard output, and
+   * then for every pause in which no byte is sent or received. The line is not passed to on_line,
+   * without which `begin` is not used: the command has then begun with its first byte. */
+  double limit;
+  const char *begin;
+  bool may_pause; /* no time limit after the beginning */
   /* Called for each line of output, without its line break; stream is 1 or 2. NULL: output is
    * stored in SessionEnd. */
   void (*on_line)(void *argument, int stream, const char *line);
@@ -25,13 +32,15 @@ typedef struct {
 } Session;
 
 typedef struct {
-  int status;   /* exit status; 128 + n after signal n */
-  Str out, err; /* stored output; empty if on_line is set */
+  int status;        /* exit status; 128 + n after signal n */
+  Str out, err;      /* stored output; empty if on_line is set */
+  bool has_begun;    /* the line `begin`, or the first byte, was read */
+  bool is_timed_out; /* the command was killed because the time limit was reached */
 } SessionEnd;
 
 /* Runs the session. Fails only if the command cannot be started or, with ERR_STOPPED, after
- * stop_asked(): the command then receives SIGTERM. An exit status other than 0 is not an error.
- * Call session_free in any case. */
+ * stop_asked(): the command then receives SIGTERM, and 2 s later SIGKILL. An exit status other
+ * than 0 is not an error. Call session_free in any case. */
 NODISCARD Err session_run(const Session *s, SessionEnd *end);
 void session_free(SessionEnd *end);
 

@@ -1,12 +1,42 @@
 /* Builds the arguments of ssh, and explains its failures. Depends on hosts, base. */
 #include "launch/ssh.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+
+/* A public key suffices if ssh's agent has the private one. */
+static bool has_public_key(const char *path) {
+  char public_key[FILE_PATH_MAX];
+  int len = snprintf(public_key, sizeof public_key, "%s.pub", path);
+  return len < (int)sizeof public_key && access(public_key, R_OK) == 0;
+}
+
+Err ssh_check_key(const char *path) {
+  char expanded[FILE_PATH_MAX];
+  const char *home = getenv("HOME");
+  struct stat info;
+  if (!path || strpbrk(path, "%$")) return ERR_OK;
+  snprintf(expanded, sizeof expanded, "%s", path);
+  if (path[0] == '~' && (path[1] != '/' || !home)) return ERR_OK;
+  if (path[0] == '~') snprintf(expanded, sizeof expanded, "%s%s", home, path + 1);
+  bool is_there = access(expanded, R_OK) == 0;
+  int why = errno;
+  if (!is_there && !has_public_key(expanded))
+    return err_set(ERR_USAGE,
+                   "--ssh-key %s: %s; pass the file of a private key that you may read", path,
+                   strerror(why));
+  if (is_there && stat(expanded, &info) == 0 && S_ISDIR(info.st_mode))
+    return err_set(ERR_USAGE,
+                   "--ssh-key %s is a directory; pass the file of a private key in it", path);
+  return ERR_OK;
+}
 
 static Err add_word(SshCall *call, const char *word) {
   if (call->words == SSH_WORDS)
@@ -110,6 +140,7 @@ const char *const ssh_failure_id[SSH_FAILURES] = {
     [SSH_UNREACHABLE] = "unreachable",
     [SSH_NAME_UNKNOWN] = "name-unknown",
     [SSH_CLOSED] = "closed",
+    [SSH_HANGS] = "hangs",
     [SSH_NO_PROGRAM] = "no-program",
     [SSH_WRONG_PROGRAM] = "wrong-program",
     [SSH_OTHER_VERSION] = "other-version",
@@ -216,6 +247,10 @@ static const struct {
                           false},
     [SSH_CLOSED] = {"closed the connection",
                     "look at the log of the ssh daemon there, and try it by hand: ", true},
+    [SSH_HANGS] = {"does not start a command",
+                   "the login shell or its start-up files there may hang, or the machine is "
+                   "overloaded; try it by hand: ",
+                   true},
     [SSH_NO_PROGRAM] =
         {"has no %s",
          "install trireme there under this path, for example with 'trireme cluster "

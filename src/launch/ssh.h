@@ -24,6 +24,10 @@ typedef struct {
   const char *command; /* command whose --agent is started; NULL: launch */
 } SshOptions;
 
+/* Checks the file of --ssh-key before any host is called: it must exist and be readable. NULL is
+ * accepted, and names that ssh itself expands (~USER, %d, ${HOME}) are left to ssh. */
+NODISCARD Err ssh_check_key(const char *path);
+
 /* Functions that build the arguments of an ssh command: */
 
 /* The arguments of a call, NULL-terminated, to be executed without a shell. */
@@ -58,6 +62,7 @@ typedef enum {
   SSH_UNREACHABLE,
   SSH_NAME_UNKNOWN,
   SSH_CLOSED,
+  SSH_HANGS, /* ssh was called, but the host started no command within the time limit */
   SSH_NO_PROGRAM,
   SSH_WRONG_PROGRAM, /* the program exists on the host, but cannot be executed */
   SSH_OTHER_VERSION,

@@ -216,7 +216,7 @@ SshState ssh_agent_advance(SshAgent *a, double now) {
   if (a->step == STEP_AGENT) state = read_greeting(a);
   if (a->step == STEP_READY) state = SSH_READY;
   if (state == SSH_STARTING && now > a->deadline)
-    state = fail_agent(a, SSH_TIMED_OUT, "no agent within 40 s");
+    state = fail_agent(a, SSH_HANGS, "no agent within 40 s");
   if (state == SSH_FAILED) err_give(&a->error);
   return state;
 }

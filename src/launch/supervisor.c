@@ -294,12 +294,16 @@ static Err judge_machine(Supervisor *s, bool *is_aside) {
   int others = supervisor_count_ready(s) - (m && machine_is_ready(m));
   TRY(standing_note_failure(&s->standing, name, others, s->spec.min, is_aside));
   if (m) m->is_set_aside = *is_aside;
-  if (*is_aside)
-    console_warn(
-        s->console,
-        "%s failed twice in a row and is set aside; repair it and start the launch again "
-        "to use it",
-        name);
+  if (!*is_aside) return ERR_OK;
+  console_warn(
+      s->console,
+      "%s failed twice in a row and is set aside; repair it and start the launch again "
+      "to use it",
+      name);
+  if (m)
+    supervisor_tell_aside(m,
+                          "it failed twice in a row; repair it and start the launch again to "
+                          "use it");
   return ERR_OK;
 }
 

@@ -14,7 +14,9 @@
 static void handle_hello(Supervisor *s, Machine *m, const json_t *body, double now) {
   if (machine_read_hello(m, body)) {
     console_warn(s->console, "%s", err_message());
-    supervisor_send(m, MSG_END, json_object());
+    supervisor_send(
+        m, MSG_END,
+        json_pack("{s:i, s:o}", "status", ERR_WORK, "text", protocol_make_text(err_message())));
     m->is_set_aside = true;
     return;
   }
@@ -243,6 +245,10 @@ static Err add_machine(Supervisor *s, const Arrival *a, Source *source) {
                  .proof = -1};
   memcpy(m->name, a->name, sizeof m->name);
   m->is_set_aside = standing_is_aside(&s->standing, m->name);
+  if (m->is_set_aside)
+    supervisor_tell_aside(m,
+                          "it failed, or could not be used, repeatedly; repair it and start "
+                          "the launch again to use it");
   channel_set_heartbeat(m->channel, HEARTBEAT_EVERY, HEARTBEAT_LIMIT);
   return ERR_OK;
 }

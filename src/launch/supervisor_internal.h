@@ -102,6 +102,8 @@ void supervisor_send(Machine *m, uint8_t type, json_t *body);
 void supervisor_enter(Supervisor *s, Phase phase, double now);
 /* Ends the launch. Unless `is_reported`, the current error becomes its message. */
 void supervisor_finish(Supervisor *s, Err result, bool is_reported);
+/* Tells an agent why its machine is not used. */
+void supervisor_tell_aside(Machine *m, const char *why);
 /* Sends a message that contains only the number of the generation to every machine that takes
  * part in it. */
 void supervisor_send_all(Supervisor *s, uint8_t type);

@@ -55,8 +55,8 @@ Err supervisor_run(Supervisor *s, bool *is_reported) {
       signals = signals_note(&demands, (int)info.ssi_signo);
   }
   close(fd);
-  *is_reported = false;
-  return err ? err : supervisor_result(s, is_reported);
+  if (err) supervisor_finish(s, err, false);
+  return supervisor_result(s, is_reported);
 }
 
 Err supervisor_result(Supervisor *s, bool *is_reported) {
@@ -100,6 +100,14 @@ static bool advance_end(Supervisor *s) {
   return is_done;
 }
 
+/* Makes the MSG_END of the end of the launch. */
+static json_t *pack_end(const Supervisor *s) {
+  const char *why = s->result == ERR_OK || s->result == ERR_STOPPED ? ""
+                    : s->is_reported ? "the head shows the error of its ranks"
+                                     : s->error.text;
+  return json_pack("{s:i, s:o}", "status", (int)s->result, "text", protocol_make_text(why));
+}
+
 void supervisor_end_agents(Supervisor *s, double limit) {
   double start = progress_clock();
   if (s->is_closing) return;
@@ -107,7 +115,7 @@ void supervisor_end_agents(Supervisor *s, double limit) {
   supervisor_end_proof(s);
   supervisor_cancel_copy(s);
   for (size_t i = 0; i < s->machines; i++) {
-    supervisor_send(&s->machine[i], MSG_END, json_object());
+    supervisor_send(&s->machine[i], MSG_END, pack_end(s));
     Err ignored = channel_end(s->machine[i].channel);
     (void)ignored; /* a lost agent exits by itself */
   }

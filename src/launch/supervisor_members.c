@@ -61,6 +61,7 @@ static Err apply_refusals(Supervisor *s, const RefusalList *l) {
     TRY(standing_note_refusal(&s->standing, r->machine->name));
     snprintf(s->refusal, sizeof s->refusal, "%s is set aside: %s", r->machine->name, r->why);
     console_warn(s->console, "%s", s->refusal);
+    supervisor_tell_aside(r->machine, r->why);
   }
   return ERR_OK;
 }

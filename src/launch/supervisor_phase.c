@@ -26,6 +26,10 @@ void supervisor_finish(Supervisor *s, Err result, bool is_reported) {
   if (result && !is_reported) s->error = err_copy();
 }
 
+void supervisor_tell_aside(Machine *m, const char *why) {
+  supervisor_send(m, MSG_ASIDE, json_pack("{s:o}", "text", protocol_make_text(why)));
+}
+
 void supervisor_send_all(Supervisor *s, uint8_t type) {
   for (size_t i = 0; i < s->machines; i++)
     if (s->machine[i].is_member)

@@ -131,7 +131,7 @@ static const char *const free_options[] = {
     "log-every", "peer-checkpoint", "valid-every", "save-every", "keep-checkpoints", "patience",
     "average-checkpoints", "rank-timeout", "data", "run", "shard-optimizer", "bucket-size",
     "overlap", "allreduce-transport", "device", "max-rollbacks", "accept-data", "tensorboard",
-    "histogram-every", "wandb", "wandb-project",
+    "histogram-every", "trace", "trace-from", "wandb", "wandb-project",
     /* micro-batches is compared with the value in the checkpoint instead. */
     "micro-batches", NULL};
 /* Options that must not change, because the order of the data or the saved state depends on

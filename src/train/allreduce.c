@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/mem.h"
+#include "base/progress.h"
 
 /* Time limit in seconds for the initialization of NCCL on all ranks. */
 #define OPEN_SECONDS 600
@@ -253,14 +254,27 @@ void allreduce_bind(Allreduce *x, Reducer *reducer, float *g, bool is_sharded) {
   x->is_sharded = is_sharded;
 }
 
+/* The device's time of a collective is not known: adds the time in which the host queued it. */
+static void trace_bucket(Allreduce *x, size_t bucket, double start) {
+  char name[TRACE_NAME];
+  double bytes = (double)(x->off[comm_size(x->comm)] - x->off[0]) * sizeof(float);
+  snprintf(name, sizeof name, "queue %s bucket %zu",
+           x->is_sharded ? "reduce-scatter" : "all-reduce", bucket);
+  trace_span(x->trace, TRACE_COMM, name, start, progress_clock(),
+             (TraceArgs){{{TRACE_BUCKET, (double)bucket}, {TRACE_BYTES, bytes}}});
+}
+
 void allreduce_send_bucket(void *context, size_t bucket) {
   Allreduce *x = context;
   int ranks = comm_size(x->comm);
+  bool is_traced = trace_is_on(x->trace);
+  double start = is_traced ? progress_clock() : 0;
   reducer_bucket(x->reducer, bucket, x->off);
   if (x->is_sharded)
     x->ops->reduce_scatter(x->nccl, x->g, x->off);
   else
     x->ops->all_reduce(x->nccl, x->g + x->off[0], x->off[ranks] - x->off[0]);
+  if (is_traced) trace_bucket(x, bucket, start);
 }
 
 void allreduce_gather(Allreduce *x, float *array) {

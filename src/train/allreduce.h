@@ -3,13 +3,14 @@
  *         --reproducible, which needs a fixed order of additions.
  *   host  through host memory (comm/reduce.h). Always available.
  * Threads: the main thread, except that the communication thread aborts NCCL when a rank is lost.
- * Depends on backend/device_comm.h, comm/reduce.h. */
+ * Depends on backend/device_comm.h, comm/reduce.h, monitor/trace.h. */
 #ifndef TRAIN_ALLREDUCE_H
 #define TRAIN_ALLREDUCE_H
 
 #include "backend/backend.h"
 #include "backend/device_comm.h"
 #include "comm/reduce.h"
+#include "monitor/trace.h"
 
 /* AUTO: NCCL if it is available, otherwise host memory. */
 typedef enum { TRANSPORT_AUTO, TRANSPORT_NCCL, TRANSPORT_HOST } AllreduceTransport;
@@ -33,6 +34,7 @@ typedef struct {
   /* Open NCCL communicator; NULL: not open, or all-reduce through host memory. */
   DeviceComm *nccl;
   float *selftest;   /* array of the self-test in device memory */
+  Trace *trace;      /* receives the time in which each bucket is queued; or NULL */
   bool is_gathering; /* an all-gather is queued and allreduce_wait has not been called */
   /* Set by allreduce_bind: */
   Reducer *reducer;

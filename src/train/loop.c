@@ -34,6 +34,20 @@ static const char *const answers_averaging[2] = {
     "stopping: all steps are saved; the average of checkpoints is not validated",
     "stopping: the average is still being written; a third Ctrl-C exits without it"};
 
+/* Adds a span of this thread, which ends now, to the trace. */
+static void trace_part(Trainer *t, const char *name, uint64_t step, double start) {
+  if (trace_is_on(t->tracing.trace))
+    trace_span(t->tracing.trace, TRACE_MAIN, name, start, progress_clock(),
+               (TraceArgs){{{TRACE_STEP, (double)step}}});
+}
+
+static void trace_step(Trainer *t, uint64_t step, double start) {
+  char name[TRACE_NAME];
+  if (!trace_is_on(t->tracing.trace)) return;
+  snprintf(name, sizeof name, "step %" PRIu64, step);
+  trace_part(t, name, step, start);
+}
+
 /* Returns the seconds until --max-time ends this process; earlier processes of the run do not
  * count. */
 static double get_seconds_left(const Trainer *t) {
@@ -388,7 +402,9 @@ static bool must_stop(Trainer *t, TrainResult *r) {
     flags[TIME] = t->spec->seconds > 0 && get_seconds_left(t) <= 0;
     flags[PATIENCE] = t->run.is_out_of_patience;
   }
+  double start = progress_clock();
   comm_sum(t->world.comm, "reasons to stop", flags, REASONS);
+  trace_part(t, "agree to go on", t->run.at.step, start);
   r->stopped = flags[SIGNAL] > 0;
   r->early = flags[PATIENCE] > 0;
   return r->stopped || flags[TIME] > 0 || r->early;
@@ -424,12 +440,34 @@ static Err save_timed(Trainer *t) {
   double start = progress_clock();
   TRY(train_save(t, SAVE_IN_BACKGROUND));
   t->since.save += progress_clock() - start;
+  trace_part(t, "checkpoint", t->run.at.step, start);
   return ERR_OK;
 }
 
-/* Runs one step, and then the metrics, copy, checkpoint and validation that are due. */
-static Err run_step(Trainer *t) {
+/* Prints and records the step, and makes the copy, checkpoint and validation that are due. */
+static Err finish_step(Trainer *t, const StepSum *step, double lr) {
   const TrainSpec *s = t->spec;
+  double start = progress_clock();
+  if (t->run.at.step % s->log_every == 0)
+    log_step(t, lr);
+  else
+    show_progress(t);
+  if (s->histogram_every && t->run.at.step % s->histogram_every == 0)
+    TRY(train_write_histograms(t, step));
+  trace_part(t, "log and metrics", t->run.at.step, start);
+  start = progress_clock();
+  TRY(copy_if_due(t));
+  if (s->copy_every) trace_part(t, "in-memory copy", t->run.at.step, start);
+  if (is_save_due(t)) TRY(save_timed(t));
+  if (!is_validation_due(t)) return ERR_OK;
+  start = progress_clock();
+  TRY(run_validation(t));
+  trace_part(t, "validation", t->run.at.step, start);
+  return ERR_OK;
+}
+
+/* Runs one step, and what is due after it. */
+static Err run_step(Trainer *t) {
   StepSum step;
   bool is_healthy;
   double lr = t->run.at.lr_scale * schedule_lr(&t->schedule, t->run.at.step);
@@ -446,15 +484,27 @@ static Err run_step(Trainer *t) {
   t->run.at.examples += (uint64_t)step.examples;
   add_step(&t->since, &step);
   report_first_step(t);
-  if (t->run.at.step % s->log_every == 0)
-    log_step(t, lr);
-  else
-    show_progress(t);
-  if (s->histogram_every && t->run.at.step % s->histogram_every == 0)
-    TRY(train_write_histograms(t, &step));
-  TRY(copy_if_due(t));
-  if (is_save_due(t)) TRY(save_timed(t));
-  return is_validation_due(t) ? run_validation(t) : ERR_OK;
+  return finish_step(t, &step, lr);
+}
+
+/* Stops recording and writes the trace, if steps are being recorded. */
+static Err write_trace(Trainer *t) {
+  if (!trace_is_on(t->tracing.trace)) return ERR_OK;
+  TRY(train_wait_for_weights(t, &t->since));
+  return tracing_write(&t->tracing, t->world.comm, t->run.dir);
+}
+
+/* Runs one step, and records it if it is one of those of --trace. */
+static Err run_traced_step(Trainer *t) {
+  uint64_t step = t->run.at.step + 1; /* as in the log: the first step is 1 */
+  if (tracing_is_due(&t->tracing)) {
+    TRY(train_wait_for_weights(t, &t->since));
+    TRY(tracing_begin(&t->tracing, t->world.comm, step));
+  }
+  double start = progress_clock();
+  TRY(run_step(t));
+  trace_step(t, step, start);
+  return tracing_count_step(&t->tracing) ? write_trace(t) : ERR_OK;
 }
 
 /* Converts ERR_STOPPED, returned when a signal interrupts a step or validation, to r->stopped:
@@ -479,7 +529,9 @@ Err train_loop(Trainer *t, TrainResult *r) {
   /* Repeat the validation during which the previous process was interrupted. */
   if (t->run.at.step && is_validation_due(t)) TRY(note_stop(run_validation(t), r));
   while (!r->stopped && t->run.at.step < t->steps && !must_stop(t, r))
-    TRY(note_stop(run_step(t), r));
+    TRY(note_stop(run_traced_step(t), r));
+  TRY(write_trace(t));
+  tracing_warn_unused(&t->tracing, t->world.comm);
   if (t->run.saved != t->run.at.step) TRY(train_save(t, SAVE_AWAITED));
   if (!r->stopped && t->task->valid_examples && t->run.at.validated != t->run.at.step)
     TRY(note_stop(run_validation(t), r));

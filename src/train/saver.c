@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/place.h"
+#include "base/progress.h"
 #include "base/thread.h"
 
 struct Saver {
@@ -29,6 +30,7 @@ struct Saver {
   bool is_adding;     /* the thread is adding `validated` to a checkpoint */
   SaverReport report; /* NULL: report failures by warnings */
   void *report_context;
+  Trace *trace; /* or NULL */
   bool stop, started;
   ErrRecord last;
   pthread_t thread;
@@ -43,7 +45,10 @@ static void remove_older(const Saver *s) {
 
 static void write_snapshot(Saver *s) {
   fault_point(s->report ? "copy" : "save");
+  double start = progress_clock();
   Err err = checkpoint_save(s->run, &s->snapshot, &s->counters);
+  trace_span(s->trace, TRACE_SAVER, "write checkpoint", start, progress_clock(),
+             (TraceArgs){{{TRACE_STEP, (double)s->counters.step}}});
   s->last = err ? err_take(err) : (ErrRecord){0};
   if (s->report)
     s->report(s->report_context, s->counters.step, err);
@@ -164,6 +169,10 @@ Err saver_new(Saver **out, const char *run_dir, const TrainArrays *shape, int ke
 void saver_report_to(Saver *s, SaverReport act, void *context) {
   s->report = act;
   s->report_context = context;
+}
+
+void saver_set_trace(Saver *s, Trace *trace) {
+  s->trace = trace;
 }
 
 bool saver_is_busy(Saver *s) {

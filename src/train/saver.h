@@ -1,10 +1,11 @@
 /* Writes checkpoints in the background. Training pauses only while its arrays are copied to a
  * snapshot; a thread then writes the snapshot to disk. Called by one thread. Depends on
- * checkpoint. */
+ * checkpoint, monitor/trace. */
 #ifndef TRAIN_SAVER_H
 #define TRAIN_SAVER_H
 
 #include "backend/backend.h"
+#include "monitor/trace.h"
 #include "train/checkpoint.h"
 
 typedef struct Saver Saver;
@@ -19,6 +20,9 @@ NODISCARD Err saver_new(Saver **out, const char *run, const TrainArrays *shape, 
  * saver_commit. */
 typedef void (*SaverReport)(void *context, uint64_t step, Err err);
 void saver_report_to(Saver *s, SaverReport act, void *context);
+/* Makes the thread add the time of each write to `trace`, which must outlive the saver and may be
+ * NULL. Call it before the first saver_commit. */
+void saver_set_trace(Saver *s, Trace *trace);
 /* Returns true if something is being written. Does not block. */
 bool saver_is_busy(Saver *s);
 /* Waits for the current write and returns the snapshot, which the caller fills before it calls

@@ -140,7 +140,8 @@ static Err reserve_device(Trainer *t, SetUp *s) {
  * first checkpoint may resume on another number. */
 static Err settle_options(Trainer *t, SetUp *s) {
   static const char *const of_this_call[] = {
-      "resume =", "auto-resume =", "accept-data =", "micro-batches =", "peer-checkpoint ="};
+      "resume =",          "auto-resume =", "accept-data =", "micro-batches =",
+      "peer-checkpoint =", "trace =",       "trace-from ="};
   for (const char *at = s->options; *at;) {
     size_t len = strcspn(at, "\n");
     bool is_kept = true;
@@ -194,6 +195,16 @@ static Err open_copies(Trainer *t, SetUp *s) {
 static Err restore_state(Trainer *t, SetUp *s) {
   (void)s;
   return train_restore(t);
+}
+
+static Err open_trace(Trainer *t, SetUp *s) {
+  (void)s;
+  const TrainSpec *spec = t->spec;
+  TRY(tracing_open(&t->tracing, t->world.comm, &t->world.backend, spec->trace_from,
+                   spec->trace_steps));
+  t->world.allreduce.trace = t->tracing.trace;
+  if (t->run.saver) saver_set_trace(t->run.saver, t->tracing.trace);
+  return ERR_OK;
 }
 
 static Err prepare_validation(Trainer *t, SetUp *s) {
@@ -288,6 +299,7 @@ static const SetUpStep begin_steps[] = {
     {"looking at the memory", check_memory},
     {"taking memory", take_memory},
     {"taking memory for checkpoints", open_saver}, /* needs the size of the arrays */
+    {"taking memory for the trace", open_trace},   /* after the saver, which adds spans */
     {"loading the checkpoint", restore_state},     /* uses the saver's snapshot as a buffer */
     {"preparing the validation", prepare_validation}, /* beam search packs the loaded weights */
     /* All checks have passed: saves the options of the run and opens its log and metrics. */
@@ -322,6 +334,7 @@ void train_tear_down(Trainer *t) {
   sampler_stop(t->sampler);
   world_close_transport(&t->world);
   run_close_saver(&t->run);
+  tracing_close(&t->tracing, t->world.comm); /* the saver's thread, which uses it, has ended */
   if (t->task) t->task->kind->close(t->task);
   state_close(&t->state, &t->world);
   world_close(&t->world);

@@ -44,6 +44,8 @@ typedef struct {
   /* Weights & Biases: project for which the run is written; NULL: nothing is written. */
   const char *wandb_project;
   uint64_t histogram_every; /* steps between histograms of weights and gradients; 0: none */
+  uint64_t trace_steps;     /* --trace: number of steps that are recorded; 0: none */
+  uint64_t trace_from;      /* steps of this process before those */
   uint64_t copy_every;      /* steps between in-memory copies; 0: no copies */
   /* Number of checkpoints kept; number of validations without a better score. */
   int keep, patience;

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -58,6 +59,37 @@ static void inject_delay(const char *fault) {
   if (ms) usleep((useconds_t)(1000 * ms));
 }
 
+/* Returns the number of the current step in the trace. As in the log and in the names of
+ * checkpoints, the first step of a run is 1; run.at.step counts the steps that are complete. */
+static double get_step_number(const Trainer *t) {
+  return (double)(t->run.at.step + 1);
+}
+
+/* Adds a span of this thread to the trace. */
+static void trace_part(Trainer *t, const char *name, double start, double end) {
+  trace_span(t->tracing.trace, TRACE_MAIN, name, start, end,
+             (TraceArgs){{{TRACE_STEP, get_step_number(t)}}});
+}
+
+/* Adds a micro-batch with its forward and backward to the trace. On a device these are the times
+ * in which they were queued. */
+static void trace_micro_batch(Trainer *t, const MicroBatch *m, double start, double end) {
+  Trace *trace = t->tracing.trace;
+  if (!trace_is_on(trace)) return;
+  bool is_on_device = !t->world.backend.host;
+  double forward_end = t->state.model->forward_end;
+  TraceArgs args = {{{TRACE_STEP, get_step_number(t)},
+                     {TRACE_MICRO_BATCH, m->number},
+                     {TRACE_TOKENS, m->batch.tokens[0] + m->batch.tokens[1]}}};
+  char name[TRACE_NAME];
+  snprintf(name, sizeof name, "micro-batch %u", m->number);
+  trace_span(trace, TRACE_MAIN, name, start, end, args);
+  trace_span(trace, TRACE_MAIN, is_on_device ? "queue forward" : "forward", start, forward_end,
+             args);
+  trace_span(trace, TRACE_MAIN, is_on_device ? "queue backward" : "backward", forward_end, end,
+             args);
+}
+
 static Err fetch_batch(Trainer *t, uint64_t step, uint32_t number, MicroBatch *m) {
   uint64_t key = rng_mix(rng_mix(t->spec->seed, step), number);
   *m = (MicroBatch){.number = number, .key = {.key = key, .dropout = true}};
@@ -71,6 +103,8 @@ static Err fetch_batch(Trainer *t, uint64_t step, uint32_t number, MicroBatch *m
   inject_delay("slow-data");
   TRY(t->task->kind->next_batch(t->task, &m->batch));
   m->got = progress_clock();
+  trace_span(t->tracing.trace, TRACE_MAIN, "wait for data", m->start, m->got,
+             (TraceArgs){{{TRACE_STEP, (double)(step + 1)}, {TRACE_MICRO_BATCH, number}}});
   return ERR_OK;
 }
 
@@ -116,8 +150,11 @@ Err train_wait_for_weights(Trainer *t, StepSum *sum) {
   comm_report(w->comm, world_timeout(w), "step %" PRIu64 ", waiting for the others' weights",
               t->run.at.step);
   if (!err) err = allreduce_wait(&w->allreduce);
+  double end = progress_clock();
   sum->update += made - start;
-  sum->wait += progress_clock() - made;
+  sum->wait += end - made;
+  trace_part(t, "wait for the update", start, made);
+  trace_part(t, "wait for weights", made, end);
   return err ? err_context("step %" PRIu64 ", gathering the weights", t->run.at.step) : ERR_OK;
 }
 
@@ -140,14 +177,16 @@ static Err begin_micro_batch(Trainer *t, uint32_t number, MicroBatch *m, StepSum
 }
 
 static void end_micro_batch(Trainer *t, MicroBatch *m, StepSum *sum) {
-  double forward_end = t->state.model->forward_end;
+  double forward_end = t->state.model->forward_end, begun = m->last_mark;
   report_progress(t, &m->last_mark, "after backward", m->number);
   sum->data += m->got - m->start;
   sum->forward += forward_end - m->got;
-  sum->backward += progress_clock() - forward_end;
+  double end = progress_clock();
+  sum->backward += end - forward_end;
   sum->examples += m->batch.examples;
   sum->predictions += m->batch.predictions;
   for (int side = 0; side < 2; side++) sum->tokens[side] += m->batch.tokens[side];
+  trace_micro_batch(t, m, begun, end);
 }
 
 /* Runs forward and backward of one micro-batch. Backward calls `ready`, unless it is NULL, for
@@ -178,7 +217,10 @@ static Err wait_for_allreduce(Trainer *t, const Round *r, StepSum *sum) {
   }
   sum->backward += mark - start;
   if (!err) err = gradients_wait_sum(q, r->grads);
-  sum->wait += progress_clock() - mark;
+  double end = progress_clock();
+  sum->wait += end - mark;
+  if (is_on_device) trace_part(t, "wait for backward", start, mark);
+  trace_part(t, "wait for all-reduce", mark, end);
   return err ? err_context("step %" PRIu64 ", adding gradients", t->run.at.step) : ERR_OK;
 }
 
@@ -239,7 +281,10 @@ static Err allreduce_losses(Trainer *t, StepSum *sum) {
   sum->predictions = totals[MODEL_SUMS];
   sum->examples = totals[MODEL_SUMS + 1];
   memcpy(sum->tokens, totals + MODEL_SUMS + 2, sizeof sum->tokens);
-  sum->wait += progress_clock() - got;
+  double end = progress_clock();
+  sum->wait += end - got;
+  trace_part(t, "gradient norm", start, got);
+  trace_part(t, "wait for losses", got, end);
   return ERR_OK;
 }
 
@@ -295,7 +340,9 @@ static Err step_on_ranks(Trainer *t, double lr, bool with_nan, StepNumbers *now,
     reducer_allgather_units(t->world.grads.reducer, "norms", st->square_sums_host);
   optim_clip(now, st->square_sums_host, norm_units(st->model->params.padded));
   if (isfinite(now->grad_scale)) TRY(update_weights(t, now, lr));
-  sum->update += progress_clock() - start;
+  double end = progress_clock();
+  sum->update += end - start;
+  trace_part(t, "update", start, end);
   return ERR_OK;
 }
 
@@ -319,7 +366,9 @@ static Err step_on_device(Trainer *t, bool with_nan, StepNumbers *now, StepSum *
   TRY(prefetch_next_step(t));
   double start = progress_clock();
   TRY(pass_end(pass, now));
-  sum->backward += progress_clock() - start;
+  double end = progress_clock();
+  sum->backward += end - start;
+  trace_part(t, "wait for the device", start, end);
   memcpy(sum->sum, now->loss, sizeof sum->sum);
   return ERR_OK;
 }

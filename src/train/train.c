@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 
+#include "base/event.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
@@ -11,7 +12,8 @@
 #include "train/setup.h"
 
 /* Messages at the first and the second Ctrl-C. A single rank can drop the current step; several
- * ranks must finish it together. */
+ * ranks must finish it together. Under `trireme launch` a rank gets one signal, which may mean that
+ * machines join or leave, and launch handles Ctrl-C. */
 static const char *const answers_alone[2] = {
     "stopping: this step is finished and saved; a second Ctrl-C drops it",
     "stopping: this step is dropped, the state before it is saved; a third Ctrl-C exits "
@@ -66,7 +68,8 @@ Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResul
   t->spec = spec;
   world_init(&t->world, comm);
   run_init(&t->run, spec->run);
-  stop_watch_twice(world_has_others(&t->world) ? answers_ranks : answers_alone);
+  bool is_alone = !world_has_others(&t->world) && !event_has_launcher();
+  stop_watch_twice(is_alone ? answers_alone : answers_ranks);
   Err err = train_set_up(t, options);
   if (!err) err = spec->dry_run ? plan_dry_run(t) : train_and_report(t, r);
   stop_unwatch();

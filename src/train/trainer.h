@@ -11,7 +11,7 @@
  *   loop.c        steps, validations, checkpoints, roll-backs
  *   train.c       set-up and loop, for the command
  *
- * Depends on run, sampler, state, task, world. */
+ * Depends on run, sampler, state, task, tracing, world. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
@@ -20,6 +20,7 @@
 #include "train/run.h"
 #include "train/state.h"
 #include "train/task.h"
+#include "train/tracing.h"
 #include "train/world.h"
 
 /* Results of one step, or sums over several. They cover all ranks, except where noted. */
@@ -65,6 +66,7 @@ typedef struct {
   double since_start;
   double shown; /* time of the last progress line */
   double last_loss;
+  Tracing tracing;       /* --trace */
   bool is_step_reported; /* the first step of this process has been reported to the launcher */
 } Trainer;
 

@@ -169,3 +169,16 @@ make_nvml() {
   [ "$status" -ne 0 ]
   [[ "$output" == *"call it without mpirun or srun"* ]]
 }
+
+@test "a missing --ssh-key is an error before any host is called, also of launch and cluster" {
+  mkdir bin
+  printf '#!/bin/sh\ntouch "%s/called"\nexit 255\n' "$PWD" > bin/ssh
+  chmod 755 bin/ssh
+  for call in "doctor" "cluster status" "cluster up" "cluster ssh 1" "cluster run -- true" "launch -- train --data x --run y"; do
+    # shellcheck disable=SC2086  # several words
+    PATH=$PWD/bin:$PATH run "$TRIREME" ${call%%--*} --hosts a,b --ssh-key "$PWD/none" ${call#"${call%%--*}"}
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--ssh-key $PWD/none: No such file or directory"* ]]
+  done
+  [ ! -e called ]
+}

@@ -312,6 +312,7 @@ fingerprint() { (cd "$1" && find . -type f -exec sha256sum {} + | sort); }
   kill -TERM "$(pgrep -P $child -f "launch --nproc" | head -n 1)"
   wait $child || code=$?
   [ "$code" -eq 3 ]
+  grep -q "^stopping: this step is finished and saved$" "$T/err"
   command=$(sed -n 's/^continue with: //p' "$T/out")
   [ "$(grep -c '^continue with: ' "$T/out")" -eq 1 ]
   eval "set -- $command"

@@ -94,10 +94,22 @@ static Err give_to_agent(Agent *a, AgentStub *stub, const Frame *f) {
 }
 
 static void fuzz_agent(const uint8_t *data, size_t size) {
-  static const uint8_t types[] = {
-      MSG_BEGIN,       MSG_START,           MSG_STOP,           MSG_KILL,    MSG_RSH_ENDED,
-      MSG_END,         PEER_SEND,           PEER_READ,          PEER_PART,   MSG_NETWORK_LISTEN,
-      MSG_NETWORK_END, MSG_NETWORK_CONNECT, MSG_NETWORK_RESULT, STUB_WORKER, STUB_RSH};
+  static const uint8_t types[] = {MSG_BEGIN,
+                                  MSG_START,
+                                  MSG_STOP,
+                                  MSG_KILL,
+                                  MSG_RSH_ENDED,
+                                  MSG_END,
+                                  MSG_ASIDE,
+                                  PEER_SEND,
+                                  PEER_READ,
+                                  PEER_PART,
+                                  MSG_NETWORK_LISTEN,
+                                  MSG_NETWORK_END,
+                                  MSG_NETWORK_CONNECT,
+                                  MSG_NETWORK_RESULT,
+                                  STUB_WORKER,
+                                  STUB_RSH};
   Agent a = {
       .listener = -1, .signals = -1, .dir.lock = -1, .program = "/bin/false", .host = "h"};
   AgentStub stub = {0};

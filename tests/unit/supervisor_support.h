@@ -41,6 +41,7 @@ typedef struct {
   bool has_no_head;             /* agent 0 is on another machine than the supervisor */
   Message inbox[AGENTS][INBOX]; /* messages that the agents have received */
   int received[AGENTS];
+  char aside[AGENTS][512]; /* text of the last MSG_ASIDE, which is not stored in the inbox */
   double now;
   int signals;
 } Fixture;
@@ -165,6 +166,9 @@ UNUSED static void receive(Fixture *f, int i) {
     if (frame.type >= MSG_NETWORK_LISTEN) {
       if (!f->is_mute[i]) OK(network_peer_handle(&f->peer[i], frame.type, body, link, f->now));
       json_decref(body);
+    } else if (frame.type == MSG_ASIDE) {
+      snprintf(f->aside[i], sizeof f->aside[i], "%s", protocol_text(body, "text"));
+      json_decref(body);
     } else {
       assert_in_range(f->received[i], 0, INBOX - 1);
       f->inbox[i][f->received[i]++] = (Message){frame.type, body};
@@ -206,6 +210,15 @@ UNUSED static json_t *expect(Fixture *f, int i, uint8_t type) {
 
 UNUSED static void expect_only(Fixture *f, int i, uint8_t type) {
   json_decref(expect(f, i, type));
+}
+
+/* Waits until agent i was told, in these words, that its machine is set aside. */
+UNUSED static void expect_aside(Fixture *f, int i, const char *words) {
+  for (double start = progress_clock(); progress_clock() - start < 60;) {
+    advance_all(f);
+    if (strstr(f->aside[i], words)) return;
+  }
+  fail_msg("agent %d was told \"%s\", not \"%s\"", i, f->aside[i], words);
 }
 
 UNUSED static void expect_nothing(Fixture *f, int i) {

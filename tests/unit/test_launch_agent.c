@@ -32,7 +32,7 @@ typedef struct {
 typedef void (*Prepare)(void);
 
 /* Starts an agent. `prepare` runs in its process before agent_run; NULL: nothing. */
-static void start_agent(Fixture *f, Prepare prepare) {
+static void start_agent_as(Fixture *f, Prepare prepare, AgentOrigin origin) {
   skip_if_emulated(); /* under qemu-user the agent ends at its start */
   int ends[2];
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
@@ -43,11 +43,15 @@ static void start_agent(Fixture *f, Prepare prepare) {
     close(ends[0]);
     if (prepare) prepare();
     if (channel_open(&head, ends[1], ends[1], "the head")) _exit(99);
-    _exit((int)agent_run(head, "host"));
+    _exit((int)agent_run(head, "host", origin));
   }
   close(ends[1]);
   OK(channel_open(&f->channel, ends[0], ends[0], "the agent"));
   channel_set_heartbeat(f->channel, 2, 0);
+}
+
+static void start_agent(Fixture *f, Prepare prepare) {
+  start_agent_as(f, prepare, AGENT_OF_HEAD);
 }
 
 /* Waits for the next message that is not MSG_OUTPUT. */
@@ -90,6 +94,31 @@ static void close_agent(Fixture *f) {
   assert_true(WIFEXITED(status));
   assert_int_equal(WEXITSTATUS(status), 0);
   channel_close(f->channel);
+}
+
+/* Asserts the exit status of an agent after an end of the launch with this status. */
+static void assert_exit(AgentOrigin origin, int told, int expected) {
+  Fixture f;
+  int status;
+  start_agent_as(&f, NULL, origin);
+  expect_only(&f, MSG_HELLO);
+  send_json(&f, MSG_END, json_pack("{s:i, s:s}", "status", told, "text", "rank 1 failed"));
+  assert_int_equal(waitpid(f.pid, &status, 0), f.pid);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), expected);
+  channel_close(f.channel);
+}
+
+static void test_agent_that_joined_ends_with_the_status_of_the_launch(void **state) {
+  (void)state;
+  for (int status = ERR_OK; status <= ERR_STOPPED; status++)
+    assert_exit(AGENT_OF_USER, status, status);
+  assert_exit(AGENT_OF_USER, 77, ERR_OK); /* no status of a launch */
+}
+
+static void test_agent_of_the_head_leaves_the_status_to_the_head(void **state) {
+  (void)state;
+  assert_exit(AGENT_OF_HEAD, ERR_WORK, ERR_OK);
 }
 
 static void kill_all(Fixture *f) {
@@ -395,7 +424,7 @@ static void test_agent_that_cannot_start_leaves_standard_input_open(void **state
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) _exit(91);
     if (channel_open(&head, ends[1], ends[1], "the head")) _exit(92);
     use_up_descriptors();
-    Err err = agent_run(head, "host");
+    Err err = agent_run(head, "host", AGENT_OF_HEAD);
     _exit(err != ERR_WORK                      ? 93
           : fcntl(STDIN_FILENO, F_GETFD) < 0   ? 94
           : fcntl(ends[1], F_GETFD) >= 0       ? 95
@@ -539,6 +568,8 @@ static void test_text_that_is_not_utf8_can_be_sent(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_agent_that_joined_ends_with_the_status_of_the_launch),
+      cmocka_unit_test(test_agent_of_the_head_leaves_the_status_to_the_head),
       cmocka_unit_test(test_agent_kills_what_its_processes_left_behind),
       cmocka_unit_test(test_agent_spares_children_that_it_did_not_start),
       cmocka_unit_test(test_agent_as_process_1_spares_orphans_of_others),

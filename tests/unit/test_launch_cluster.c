@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/progress.h"
 #include "launch/cluster.h"
 #include "launch/session.h"
 #include "support.h"
@@ -176,15 +177,8 @@ static void test_session_missing_command_is_an_error(void **state) {
   (void)state;
   const char *argv[] = {"trireme-no-such-command", NULL};
   SessionEnd end;
-  Err err = session_run(&(Session){.argv = argv}, &end);
-  /* Under qemu and valgrind, vfork behaves like fork, so posix_spawn cannot report the failure;
-   * the child then exits with status 127. */
-  if (err) {
-    assert_int_equal(err, ERR_WORK);
-    assert_says("trireme-no-such-command");
-  } else {
-    assert_int_equal(end.status, 127);
-  }
+  assert_int_equal(session_run(&(Session){.argv = argv}, &end), ERR_WORK);
+  assert_says("cannot start trireme-no-such-command: No such file or directory");
   session_free(&end);
 }
 
@@ -201,6 +195,65 @@ static void test_session_lines_arrive_whole_with_the_last_unfinished(void **stat
   OK(session_run(&s, &end));
   assert_string_equal(str_text(&lines), "1[a]1[]1[b]");
   str_free(&lines);
+  session_free(&end);
+}
+
+static void ignore_line(void *argument, int stream, const char *line) {
+  (void)argument;
+  (void)stream;
+  (void)line;
+}
+
+static void test_session_without_the_first_line_ends_at_the_limit(void **state) {
+  (void)state;
+  const char *argv[] = {"sh", "-c", "while :; do echo noise; sleep 0.1; done", NULL};
+  SessionEnd end;
+  Session s = {.argv = argv, .limit = 1, .begin = "go", .on_line = ignore_line};
+  OK(session_run(&s, &end));
+  assert_true(end.is_timed_out);
+  assert_false(end.has_begun);
+  session_free(&end);
+}
+
+static void test_session_pause_ends_at_the_limit(void **state) {
+  (void)state;
+  const char *argv[] = {"sh", "-c", "printf 'noise go\\n'; exec sleep 1000", NULL};
+  SessionEnd end;
+  Session s = {.argv = argv, .limit = 5, .begin = "go", .on_line = ignore_line};
+  OK(session_run(&s, &end));
+  assert_true(end.is_timed_out);
+  assert_true(end.has_begun);
+  session_free(&end);
+}
+
+static void test_session_that_may_pause_has_no_limit_after_its_first_line(void **state) {
+  (void)state;
+  const char *argv[] = {"sh", "-c", "echo go; sleep 6; echo a", NULL};
+  Str lines = {0};
+  SessionEnd end;
+  Session s = {.argv = argv,
+               .limit = 5,
+               .begin = "go",
+               .may_pause = true,
+               .on_line = add_line,
+               .argument = &lines};
+  OK(session_run(&s, &end));
+  assert_false(end.is_timed_out);
+  assert_string_equal(str_text(&lines), "1[a]");
+  str_free(&lines);
+  session_free(&end);
+}
+
+static void test_session_that_ignores_sigterm_is_killed_at_the_limit(void **state) {
+  (void)state;
+  const char *argv[] = {"sh", "-c", "trap '' TERM; sleep 30 & while :; do sleep 1; done", NULL};
+  SessionEnd end;
+  double start = progress_clock();
+  OK(session_run(&(Session){.argv = argv, .limit = 1}, &end));
+  assert_true(end.is_timed_out);
+  assert_int_equal(end.status, 128 + 9);
+  /* The process left behind has the output open for 30 s. */
+  assert_true(progress_clock() - start < 29);
   session_free(&end);
 }
 
@@ -225,6 +278,10 @@ int main(void) {
       cmocka_unit_test(test_session_signal_is_reported_as_status),
       cmocka_unit_test(test_session_missing_command_is_an_error),
       cmocka_unit_test(test_session_lines_arrive_whole_with_the_last_unfinished),
+      cmocka_unit_test(test_session_without_the_first_line_ends_at_the_limit),
+      cmocka_unit_test(test_session_pause_ends_at_the_limit),
+      cmocka_unit_test(test_session_that_may_pause_has_no_limit_after_its_first_line),
+      cmocka_unit_test(test_session_that_ignores_sigterm_is_killed_at_the_limit),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

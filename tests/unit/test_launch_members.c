@@ -18,6 +18,7 @@ static void test_newcomer_with_the_addresses_of_a_member_is_set_aside(void **sta
   stop_two(f, 1);
   begin_two(f, 2);
   expect_nothing(f, 2);
+  expect_aside(f, 2, "host2 has the addresses of host0");
   assert_logged(
       "host2 is set aside: host2 has the addresses of host0; does the command run "
       "twice on one machine?");

@@ -357,7 +357,7 @@ static void test_rendezvous_agent_with_another_id_is_told_so(void **state) {
   finish_joining(&j, &s);
   assert_int_equal(j.error.code, ERR_WORK);
   err_give(&j.error);
-  assert_says("the head's rendezvous is 'run 7', this machine's 'run 8'");
+  assert_says("the head's rendezvous is 'run 7', the joining machine's 'run 8'");
   Arrival arrival;
   assert_false(s.next(s.self, &arrival));
   s.close(s.self);
@@ -380,12 +380,13 @@ static void test_rendezvous_agent_with_another_command_is_told_both(void **state
   Source s;
   int port = 0;
   open_head(&s, &port);
-  check_refusal(&s, port, "translate --model m",
-                "the head's command is 'train --run x', this machine's 'translate --model m'");
+  check_refusal(
+      &s, port, "translate --model m",
+      "the head's command is 'train --run x', the joining machine's 'translate --model m'");
   check_refusal(
       &s, port, "train --run x --steps 5",
-      "the head's command is 'train --run x', this machine's 'train --run x --steps 5'");
-  check_refusal(&s, port, "", "this machine's ''");
+      "the head's command is 'train --run x', the joining machine's 'train --run x --steps 5'");
+  check_refusal(&s, port, "", "the joining machine's ''");
   /* The head goes on waiting. */
   JoinThread j;
   start_joining(&j, &right, port, "run 7");
@@ -402,7 +403,7 @@ static void test_rendezvous_long_commands_are_shown_from_where_they_differ(void 
   int port = 0;
   open_head(&s, &port);
   for (size_t n = strlen(command); n + 3 < sizeof command; n += 2) memcpy(command + n, "é", 3);
-  check_refusal(&s, port, command, "this machine's 'train … x --data é");
+  check_refusal(&s, port, command, "the joining machine's 'train … x --data é");
   check_refusal(&s, port, command, "é …'; start both with the same command");
   s.close(s.self);
 }
@@ -575,9 +576,9 @@ static void test_rendezvous_other_version_is_refused_with_both_versions(void **s
     OK(channel_advance(c));
   }
   assert_int_equal(f.type, MSG_NOT_JOINED);
-  assert_non_null(
-      memmem(f.data, f.len, "the head runs Trireme " TRIREME_VERSION ", this machine 9.9",
-             strlen("the head runs Trireme " TRIREME_VERSION ", this machine 9.9")));
+  assert_non_null(memmem(
+      f.data, f.len, "the head runs Trireme " TRIREME_VERSION ", the joining machine 9.9",
+      strlen("the head runs Trireme " TRIREME_VERSION ", the joining machine 9.9")));
   channel_close(c);
   s.close(s.self);
 }

@@ -291,7 +291,7 @@ static void test_ssh_agent_that_says_nothing_times_out(void **state) {
   OK(ssh_agent_start(&agent, &host_b, &options_b, now));
   assert_int_not_equal(ssh_agent_advance(agent, now), SSH_FAILED);
   assert_int_equal(ssh_agent_advance(agent, now + 41), SSH_FAILED);
-  assert_int_equal(ssh_agent_failure(agent), SSH_TIMED_OUT);
+  assert_int_equal(ssh_agent_failure(agent), SSH_HANGS);
   assert_says("no agent within 40 s");
   ssh_agent_close(agent);
 }
@@ -332,8 +332,44 @@ static void test_ssh_agent_standard_error_is_bounded(void **state) {
 
 #define AGENT_TEST(name) cmocka_unit_test_setup_teardown(name, keep_path, restore_path)
 
+static void check_key_refused(const char *path, const char *reason) {
+  assert_int_equal(ssh_check_key(path), ERR_USAGE);
+  assert_says(reason);
+}
+
+static void test_ssh_key_missing_file_is_refused(void **state) {
+  (void)state;
+  check_key_refused("/nowhere/id", "--ssh-key /nowhere/id: No such file or directory; pass");
+}
+
+static void test_ssh_key_below_home_is_found(void **state) {
+  (void)state;
+  char home[] = "/tmp/trireme-home-XXXXXX", path[64];
+  assert_non_null(mkdtemp(home));
+  setenv("HOME", home, 1);
+  check_key_refused("~/id", "--ssh-key ~/id: No such file");
+  snprintf(path, sizeof path, "%s/id.pub", home);
+  FILE *f = fopen(path, "w");
+  assert_non_null(f);
+  fclose(f);
+  OK(ssh_check_key("~/id")); /* the private key may be in ssh's agent */
+  check_key_refused("~/", "is a directory");
+  unlink(path);
+  rmdir(home);
+}
+
+static void test_ssh_key_that_ssh_expands_is_left_to_ssh(void **state) {
+  (void)state;
+  OK(ssh_check_key(NULL));
+  OK(ssh_check_key("%d/.ssh/no-such-key"));
+  OK(ssh_check_key("~no-such-user/id"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_ssh_key_missing_file_is_refused),
+      cmocka_unit_test(test_ssh_key_below_home_is_found),
+      cmocka_unit_test(test_ssh_key_that_ssh_expands_is_left_to_ssh),
       cmocka_unit_test(test_ssh_call_has_every_option),
       cmocka_unit_test(test_ssh_call_remote_words_are_quoted_once),
       cmocka_unit_test(test_ssh_call_must_check_sets_strict),

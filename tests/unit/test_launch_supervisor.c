@@ -236,6 +236,43 @@ static void test_supervisor_too_few_machines_end_after_the_timeout(void **state)
   close_fixture(f);
 }
 
+/* Asserts the status and the text of the MSG_END that agent 0 gets at the end of the launch. */
+static void assert_end(Fixture *f, int status, const char *words) {
+  supervisor_end_agents(f->supervisor, 0);
+  OK(channel_advance(f->agent[0]));
+  json_t *end = NULL;
+  for (Frame frame; channel_next(f->agent[0], &frame);)
+    if (frame.type == MSG_END) OK(protocol_parse(&frame, "head", &end));
+  assert_int_equal(protocol_int(end, "status", -1), status);
+  assert_non_null(strstr(protocol_text(end, "text"), words));
+  json_decref(end);
+}
+
+static void test_supervisor_agents_are_told_that_and_why_the_launch_failed(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .min = 2, .max = 3, .join_timeout = 60});
+  connect_agent(f, 0, TRIREME_VERSION);
+  expect_nothing(f, 0);
+  f->now += 61;
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  assert_end(f, ERR_WORK, "1 of the 2 machines that are needed arrived");
+  close_fixture(f);
+}
+
+static void test_supervisor_agents_are_told_that_the_launch_succeeded(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1});
+  connect_agent(f, 0, TRIREME_VERSION);
+  begin(f, 1, 1);
+  send_for(f, 0, MSG_WORKER_ENDED, 1, 0, 0, 0);
+  confirm_kill(f, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_OK);
+  assert_end(f, ERR_OK, "");
+  close_fixture(f);
+}
+
 static void test_supervisor_other_version_is_not_used(void **state) {
   (void)state;
   bool is_reported;
@@ -451,6 +488,7 @@ static void test_supervisor_machine_that_fails_twice_is_set_aside(void **state) 
   }
   begin(f, 3, 1);
   expect_nothing(f, 1);
+  expect_aside(f, 1, "it failed twice in a row");
   close_fixture(f);
 }
 
@@ -502,6 +540,8 @@ int main(void) {
       cmocka_unit_test(test_supervisor_lost_agent_restarts_on_the_next),
       cmocka_unit_test(test_supervisor_too_few_machines_end_after_the_timeout),
       cmocka_unit_test(test_supervisor_other_version_is_not_used),
+      cmocka_unit_test(test_supervisor_agents_are_told_that_and_why_the_launch_failed),
+      cmocka_unit_test(test_supervisor_agents_are_told_that_the_launch_succeeded),
       cmocka_unit_test(test_supervisor_agent_that_does_not_confirm_is_left_out),
       cmocka_unit_test(test_supervisor_garbage_loses_the_machine),
       cmocka_unit_test(test_supervisor_failed_start_is_not_repeated),

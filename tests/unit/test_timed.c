@@ -371,6 +371,35 @@ static void test_timed_out_of_memory_is_reported(void **state) {
   timed_close(&c); /* A second timed_close must have no effect. */
 }
 
+static void test_timed_list_records_calls_up_to_its_limit(void **state) {
+  (void)state;
+  TimedBackend c;
+  Backend inner;
+  float x[15] = {1}, w[35] = {1}, y[21];
+  OK(backend_cpu(&inner, 1, false));
+  OK(timed_open_list(&c, &inner, 2));
+  uint64_t allocations = mem_count();
+  timed_begin(&c);
+  Backend copy = c.backend; /* a copy of the table is timed too */
+  copy.zero(&copy, y, sizeof y);
+  for (int i = 0; i < 3; i++) copy.linear(&copy, y, x, w, NULL, 3, 5, 7);
+  assert_true(y[0] == 1); /* calls that are not recorded are executed */
+  OK(timed_end(&c));
+  assert_int_equal(mem_count(), allocations);
+  assert_int_equal(c.calls, 2);
+  assert_int_equal(c.dropped, 2);
+  assert_int_equal(c.call[0].kind, WORK_MOVE);
+  assert_int_equal(c.call[1].kind, WORK_LINEAR);
+  assert_int_equal(c.call[1].shape[2], 7);
+  assert_true(c.call[1].operations == 210);
+  assert_true(c.at[1] <= c.at[2] && c.at[2] <= c.at[3] && c.at[3] <= c.at[4]);
+  timed_begin(&c); /* begins an empty list */
+  OK(timed_end(&c));
+  assert_int_equal(c.calls, 0);
+  assert_int_equal(c.dropped, 0);
+  timed_close(&c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_timed_gemms_count_operations_and_bytes),
@@ -379,6 +408,7 @@ int main(void) {
       cmocka_unit_test(test_timed_linear_relu_backward_counts_as_dgrad),
       cmocka_unit_test(test_timed_other_operations_count_bytes),
       cmocka_unit_test(test_timed_step_has_same_bits_and_known_counts),
+      cmocka_unit_test(test_timed_list_records_calls_up_to_its_limit),
       cmocka_unit_test(test_timed_out_of_memory_is_reported),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -143,6 +143,22 @@ static const OptCommand commands[] = {
      .min_operands = 1,
      .max_operands = CLUSTER_OPERANDS,
      .run = cmd_cluster},
+    {.name = "report",
+     .summary = "explain a run from what it measured; compare runs",
+     .usage = "RUN [RUN ...] [--out report.html] [--markdown | --json] [--price-per-hour X]",
+     .about = "Writes one page that answers, from measurements alone, how long the run took, "
+              "whether "
+              "it is fully trained or overfitting, whether devices or network limited it, what "
+              "a step "
+              "and a checkpoint consist of, what it cost, and what to change. Several runs are "
+              "compared with the first. What was not measured is said to be unknown.",
+     .examples =
+         "  trireme report runs/demo\n"
+         "  trireme report runs/one runs/two --out compared.html --price-per-hour 2.5\n",
+     .operands = "the directory of a run",
+     .min_operands = 1,
+     .max_operands = 16,
+     .run = cmd_report},
     {.name = "help",
      .summary = "show this list, or the options of a command",
      .usage = "[COMMAND | aliases] [--man | --completion]",

@@ -316,6 +316,16 @@ const OptSpec cmd_general_options[] = {
     COUNT("width", "N", "2", 0, 15, "score", G_OUT, "Digits after the point"),
     FLAG("json", "score", G_OUT, "Print JSON with all digits"),
 
+    /* Options of report */
+    TEXT("out", "FILE", NULL, "report", G_OUT,
+         "File to write; '-' is standard output (default report.html; with --markdown and "
+         "--json "
+         "standard output)"),
+    FLAG("markdown", "report", G_OUT, "Write Markdown instead of a page"),
+    FLAG("json", "report", G_OUT, "Write JSON: every figure with all digits, null for unknown"),
+    REAL("price-per-hour", "X", NULL, 0, 1e6, "report", G_OUT,
+         "Price of one machine for an hour, in any currency: adds the cost of the run"),
+
     /* Options of launch */
     NAMED("nproc-per-node", "N", "auto", "auto|cpu|gpu|1|2|4|8", "launch", "Ranks",
           "Ranks on each machine: a number; cpu, one for each core; gpu, one for each GPU; "
@@ -412,7 +422,7 @@ const OptSpec cmd_general_options[] = {
          G_RUN,
          "Read options from a file, one 'option = value' per line; the command line overrides "
          "it"),
-    FLAG("quiet", "prepare inspect score bench train translate doctor launch cluster", G_RUN,
-         "No progress, only warnings and errors"),
+    FLAG("quiet", "prepare inspect score bench train translate doctor launch cluster report",
+         G_RUN, "No progress, only warnings and errors"),
     {0},
 };

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/lines.h"
@@ -41,6 +42,12 @@ static json_t *make_command(void) {
   return command;
 }
 
+/* Returns the directory in which the command was called: paths in it are relative to that. */
+static json_t *make_directory(void) {
+  char path[FILE_PATH_MAX];
+  return getcwd(path, sizeof path) ? json_string(path) : NULL;
+}
+
 static json_t *make_hosts(const Comm *comm) {
   json_t *hosts = json_array();
   for (int r = 0; r < comm_size(comm); r++)
@@ -72,6 +79,7 @@ static json_t *make_line(const Trainer *t) {
   json_object_set_new(line, "compiler", json_string(__VERSION__));
   json_object_set_new(line, "system", make_system());
   json_object_set_new(line, "command", make_command());
+  json_object_set_new(line, "directory", make_directory());
   json_object_set_new(line, "ranks", json_integer(comm_size(w->comm)));
   json_object_set_new(line, "hosts", make_hosts(w->comm));
   json_object_set_new(line, "transport", json_string(comm_about(w->comm)));

@@ -1,0 +1,189 @@
+/* Two or more runs side by side: figures, speed-up and efficiency, curves over each other, and a
+ * paired bootstrap of BLEU on the outputs of their best validations. Depends on facts, metric,
+ * plot. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "metric/lines.h"
+#include "metric/metric.h"
+#include "monitor/report_internal.h"
+
+#define RESAMPLES 1000  /* sacreBLEU's default for --paired-bs */
+#define SEED      12345 /* sacreBLEU's default */
+
+static CompareRow *add_row(Report *r, const char *key, const char *label) {
+  if (r->row_count == COMPARE_ROWS) return NULL;
+  CompareRow *row = &r->rows[r->row_count++];
+  *row = (CompareRow){.key = key};
+  snprintf(row->label, sizeof row->label, "%s", label);
+  return row;
+}
+
+/* A row of numbers that are shown with a format. */
+static void add_numbers(Report *r, const char *key, const char *label, size_t offset,
+                        char *(*show)(char *, double)) {
+  CompareRow *row = add_row(r, key, label);
+  for (size_t i = 0; row && i < r->run_count; i++) {
+    char text[32];
+    memcpy(&row->value[i], (const char *)&r->runs[i]->facts + offset, sizeof row->value[i]);
+    snprintf(row->shown[i], sizeof row->shown[i], "%s", show(text, row->value[i]));
+  }
+}
+
+/* A row of a figure of an answer. */
+static void add_figures(Report *r, int answer, const char *key, const char *label) {
+  CompareRow *row = add_row(r, key, label);
+  for (size_t i = 0; row && i < r->run_count; i++) {
+    const Answer *a = &r->runs[i]->answers[answer];
+    row->value[i] = NAN;
+    snprintf(row->shown[i], sizeof row->shown[i], "unknown");
+    for (size_t k = 0; k < a->figure_count; k++) {
+      if (strcmp(a->figures[k].key, key) != 0) continue;
+      row->value[i] = a->figures[k].value;
+      snprintf(row->shown[i], sizeof row->shown[i], "%.63s", a->figures[k].shown);
+    }
+  }
+}
+
+/* Speed-up: tokens per second against the first run. Efficiency: speed-up per rank. */
+static void add_speed_up(Report *r) {
+  CompareRow *speed = add_row(r, "speed_up", "speed-up (tokens/s)");
+  CompareRow *efficiency = add_row(r, "efficiency", "efficiency (speed-up / ranks)");
+  const RunFacts *first = &r->runs[0]->facts;
+  for (size_t i = 0; speed && efficiency && i < r->run_count; i++) {
+    const RunFacts *f = &r->runs[i]->facts;
+    double ratio = f->tokens_per_s / first->tokens_per_s;
+    speed->value[i] = ratio;
+    efficiency->value[i] = ratio / (f->ranks / first->ranks);
+    snprintf(speed->shown[i], sizeof speed->shown[i], isnan(ratio) ? "unknown" : "%.2f", ratio);
+    snprintf(efficiency->shown[i], sizeof efficiency->shown[i],
+             isnan(efficiency->value[i]) ? "unknown" : "%.0f %%", 100 * efficiency->value[i]);
+  }
+}
+
+static void add_rows(Report *r) {
+  add_numbers(r, "seconds", "training time", offsetof(RunFacts, seconds), report_seconds);
+  add_numbers(r, "steps", "steps", offsetof(RunFacts, last_step), report_count);
+  add_numbers(r, "ranks", "ranks", offsetof(RunFacts, ranks), report_count);
+  add_numbers(r, "hosts", "hosts", offsetof(RunFacts, hosts), report_count);
+  add_numbers(r, "parameters", "parameters", offsetof(RunFacts, parameters), report_count);
+  add_figures(r, ANSWER_STEP, "step_ms", "step");
+  add_numbers(r, "tokens_per_s", "target tokens/s", offsetof(RunFacts, tokens_per_s),
+              report_count);
+  add_speed_up(r);
+  add_figures(r, ANSWER_DEVICES, "compute_share", "of a step computing");
+  add_figures(r, ANSWER_NETWORK, "comm_wait_ms", "all-reduce not hidden");
+  add_figures(r, ANSWER_TRAINED, "last_valid_nll", "last validation loss");
+  add_figures(r, ANSWER_TRAINED, "best_bleu", "best validation BLEU");
+}
+
+/* Adds the curves of one column of all runs as a chart. */
+static Err add_chart(Report *r, const char *column, const char *label, bool is_log) {
+  Curve curves[REPORT_RUNS] = {0};
+  PlotSeries series[REPORT_RUNS] = {0};
+  Err err = ERR_OK;
+  for (size_t i = 0; i < r->run_count && !err; i++) {
+    err = report_curve(&r->runs[i]->facts.log, column, &curves[i]);
+    series[i] =
+        (PlotSeries){.name = r->runs[i]->facts.name, .x = curves[i].x, .y = curves[i].y};
+    series[i].points = curves[i].points;
+    series[i].has_dots = true;
+  }
+  PlotLines p = {
+      .title = label, .x_label = "step", .y_label = label, .is_log = is_log, .mark = NAN};
+  p.series = series;
+  p.count = r->run_count;
+  if (!err) plot_lines(&p, &r->charts);
+  for (size_t i = 0; i < r->run_count; i++) report_free_curve(&curves[i]);
+  return err;
+}
+
+typedef struct {
+  MetricLines output, reference;
+  Metric *metric;
+} Scored;
+
+static void free_scored(Scored *s) {
+  metric_lines_free(&s->output);
+  metric_lines_free(&s->reference);
+  if (s->metric) metric_close(s->metric);
+}
+
+/* Reads the outputs of a run's best validation and their references, and scores them. */
+static Err score_run(const RunFacts *f, Scored *s, char paths[2][FILE_PATH_MAX]) {
+  *s = (Scored){0};
+  TRY(file_join(paths[0], f->dir, "valid-best.txt"));
+  TRY(file_join(paths[1], f->data_dir, "valid.ref"));
+  TRY(metric_lines_read(&s->output, paths[0]));
+  TRY(metric_lines_read(&s->reference, paths[1]));
+  if (s->output.lines != s->reference.lines)
+    return err_set(ERR_WORK, "%s has %zu lines, but %s has %zu", paths[0], s->output.lines,
+                   paths[1], s->reference.lines);
+  TRY(metric_open(&s->metric, &(MetricConfig){.kind = METRIC_BLEU}));
+  for (size_t i = 0; i < s->output.lines; i++)
+    TRY(metric_add(s->metric, s->output.line[i], &s->reference.line[i], 1));
+  return ERR_OK;
+}
+
+static bool has_same_references(const Scored *a, const Scored *b) {
+  if (a->reference.lines != b->reference.lines) return false;
+  for (size_t i = 0; i < a->reference.lines; i++) {
+    const MetricText *left = &a->reference.line[i], *right = &b->reference.line[i];
+    if (left->len != right->len || memcmp(left->s, right->s, left->len) != 0) return false;
+  }
+  return true;
+}
+
+static Err compare_bleu(Report *r, size_t i, const Scored *first, const Scored *other) {
+  MetricScore base, score;
+  MetricInterval of_base, of_other;
+  double p;
+  if (!has_same_references(first, other))
+    return err_set(ERR_WORK, "the validation sets of the two runs differ");
+  TRY(metric_paired(first->metric, other->metric, RESAMPLES, SEED, &of_base, &of_other, &p));
+  metric_score(first->metric, &base);
+  metric_score(other->metric, &score);
+  r->bleu_difference[i] = score.score - base.score;
+  r->bleu_p[i] = p;
+  snprintf(r->bleu[i], sizeof r->bleu[i],
+           "BLEU %.2f ± %.2f against %.2f ± %.2f of %.64s: %+.2f, p = %.4f, %s (paired "
+           "bootstrap, %d "
+           "samples, %zu sentences).",
+           score.score, of_other.ci, base.score, of_base.ci, r->runs[0]->facts.name,
+           score.score - base.score, p,
+           p < 0.05 ? "a real difference" : "not distinguishable from chance", RESAMPLES,
+           first->output.lines);
+  return ERR_OK;
+}
+
+/* An error is the reason why the comparison is unknown; it does not end the report. */
+static void compare_all_bleu(Report *r) {
+  char paths[4][FILE_PATH_MAX];
+  Scored first, other;
+  Err err = score_run(&r->runs[0]->facts, &first, paths);
+  ErrRecord why = err_copy();
+  for (size_t i = 1; i < r->run_count; i++) {
+    Err failed = err;
+    if (!failed) {
+      failed = score_run(&r->runs[i]->facts, &other, paths + 2);
+      if (!failed) failed = compare_bleu(r, i, &first, &other);
+      if (failed) why = err_copy();
+      free_scored(&other);
+    }
+    if (failed)
+      snprintf(r->bleu[i], sizeof r->bleu[i], "BLEU cannot be compared: %.250s.", why.text);
+  }
+  free_scored(&first);
+}
+
+Err report_compare(Report *r) {
+  add_rows(r);
+  TRY(add_chart(r, "valid_nll", "validation loss", /*is_log=*/true));
+  TRY(add_chart(r, "valid_bleu", "validation BLEU", /*is_log=*/false));
+  TRY(add_chart(r, "target_tokens_per_s", "target tokens/s", /*is_log=*/false));
+  compare_all_bleu(r);
+  return ERR_OK;
+}

@@ -1,0 +1,334 @@
+/* Answers from the curves of a run: how long it took, whether it is fully trained, whether it was
+ * overfitting, the learning rate. Depends on facts, plot, trend. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "monitor/report_internal.h"
+#include "monitor/trend.h"
+
+#define FEWEST_VALIDATIONS 4     /* a slope and its noise need that many */
+#define SMALL_GAIN         0.005 /* share of the loss that another tenth of the run would bring */
+
+static Err answer_duration(RunReport *r) {
+  Answer *a = &r->answers[ANSWER_DURATION];
+  const RunFacts *f = &r->facts;
+  char time[32], part[3][32];
+  if (isnan(f->seconds)) {
+    report_verdict(a, VERDICT_UNKNOWN, "Unknown");
+    report_say(a, "metrics.jsonl has no record, so the duration is not known.");
+    return ERR_OK;
+  }
+  report_verdict(a, VERDICT_FACT, "%s for %.0f steps", report_seconds(time, f->seconds),
+                 f->last_step);
+  report_say(a,
+             "Training took %s: %s in steps, %s in validations, %s for everything else "
+             "(start, saving at the end, averaging).",
+             time, report_seconds(part[0], f->step_seconds),
+             report_seconds(part[1], f->valid_seconds),
+             report_seconds(part[2], f->other_seconds));
+  if (f->restarts > 0 || f->rollbacks > 0)
+    report_say(a, " There were %.0f restarts and %.0f roll-backs.", f->restarts, f->rollbacks);
+  report_figure(a, "seconds", "training time", f->seconds, "%s", time);
+  report_figure(a, "step_seconds", "in steps", f->step_seconds, "%s", part[0]);
+  report_figure(a, "valid_seconds", "in validations", f->valid_seconds, "%s", part[1]);
+  report_figure(a, "checkpoint_seconds", "waited for checkpoints", f->checkpoint_seconds, "%s",
+                report_seconds(part[2], f->checkpoint_seconds));
+  report_figure(a, "wall_seconds", "from first to last sample of the hosts", f->wall_seconds,
+                "%s", report_seconds(part[2], f->wall_seconds));
+  report_figure(a, "steps", "steps", f->last_step, "%.0f", f->last_step);
+  report_figure(a, "epochs", "epochs", f->epochs, "%.2f", f->epochs);
+  report_figure(a, "restarts", "restarts", f->restarts, "%.0f", f->restarts);
+  report_figure(a, "rollbacks", "roll-backs", f->rollbacks, "%.0f", f->rollbacks);
+  Curve c;
+  TRY(report_curve(&f->log, "target_tokens_per_s", &c));
+  PlotSeries s = {.name = "target tokens/s", .x = c.x, .y = c.y, .points = c.points};
+  PlotLines p = {.title = "Speed", .x_label = "step", .includes_zero = true, .mark = NAN};
+  p.series = &s;
+  p.count = 1;
+  report_chart(a, &p);
+  report_free_curve(&c);
+  return ERR_OK;
+}
+
+static size_t find_lowest(const Curve *c) {
+  size_t best = 0;
+  for (size_t i = 1; i < c->points; i++)
+    if (c->y[i] < c->y[best]) best = i;
+  return best;
+}
+
+/* The last third of the validations, at least FEWEST_VALIDATIONS. */
+static size_t get_window(size_t points) {
+  size_t window = points / 3;
+  if (window < FEWEST_VALIDATIONS) window = FEWEST_VALIDATIONS;
+  return window < points ? window : points;
+}
+
+/* Returns by how much the last validation loss may exceed the lowest one: three times the noise, and
+ * at least 1 %. */
+static double get_limit(const Curve *valid) {
+  double noise = trend_noise(valid->y, valid->points);
+  return fmax(isnan(noise) ? 0 : 3 * noise, 0.01 * valid->y[find_lowest(valid)]);
+}
+
+static void judge_slope(Answer *a, const RunFacts *f, const Curve *valid, const Trend *t) {
+  double gain = -t->slope * 0.1 * f->last_step, now = valid->y[valid->points - 1];
+  size_t best = find_lowest(valid);
+  double per_1000 = 1000 * t->slope;
+  bool is_past = valid->y[valid->points - 1] - valid->y[best] > get_limit(valid);
+  if (is_past && !trend_is_significant(t)) {
+    report_verdict(a, VERDICT_BAD, "Past its best: the loss was lowest at step %.0f",
+                   valid->x[best]);
+    report_say(
+        a,
+        "The validation loss was lowest at step %.0f (%.4f), rose, and stays at %.4f within "
+        "its noise (±%.4f).",
+        valid->x[best], valid->y[best], now, t->noise);
+  } else if (!trend_is_significant(t)) {
+    report_verdict(a, VERDICT_GOOD, "Yes: the validation loss no longer changes");
+    report_say(
+        a,
+        "Over the last %zu validations the loss changes by %+.4f per 1,000 steps, which is "
+        "within its noise (±%.4f per validation).",
+        t->points, per_1000, t->noise);
+  } else if (t->slope > 0) {
+    report_verdict(a, VERDICT_BAD, "Past its best: the loss rises since step %.0f",
+                   valid->x[best]);
+    report_say(a,
+               "The validation loss rises by %.4f per 1,000 steps, more than its noise (±%.4f) "
+               "explains; it was lowest at step %.0f.",
+               per_1000, t->noise, valid->x[best]);
+  } else if (gain < SMALL_GAIN * now) {
+    report_verdict(a, VERDICT_MIXED, "Nearly: it improves, but slowly");
+    report_say(
+        a,
+        "The validation loss still falls by %.4f per 1,000 steps, more than its noise "
+        "(±%.4f) explains, but another tenth of the run would lower it by less than %.1f %%.",
+        -per_1000, t->noise, 100 * SMALL_GAIN);
+  } else {
+    report_verdict(a, VERDICT_MIXED, "No: the validation loss still falls");
+    report_say(
+        a,
+        "Over the last %zu validations the loss falls by %.4f per 1,000 steps, more than its "
+        "noise (±%.4f) explains; at this slope another tenth of the run would bring %.4f.",
+        t->points, -per_1000, t->noise, gain);
+  }
+}
+
+/* A learning rate near 0 flattens every curve: say that more steps need a longer schedule. */
+static void mention_rate(Answer *a, const Curve *rate) {
+  double peak = 0;
+  for (size_t i = 0; i < rate->points; i++) peak = fmax(peak, rate->y[i]);
+  if (rate->points == 0 || !(rate->y[rate->points - 1] < 0.01 * peak)) return;
+  report_say(a,
+             " The learning rate has fallen below 1 %% of its peak, so more steps of this "
+             "schedule would change little: a longer run needs a longer schedule.");
+}
+
+static void add_bleu(Answer *a, const Curve *bleu) {
+  size_t best = 0;
+  for (size_t i = 1; i < bleu->points; i++)
+    if (bleu->y[i] > bleu->y[best]) best = i;
+  if (bleu->points == 0) return;
+  report_figure(a, "best_bleu", "best validation BLEU", bleu->y[best], "%.2f at step %.0f",
+                bleu->y[best], bleu->x[best]);
+  report_figure(a, "last_bleu", "last validation BLEU", bleu->y[bleu->points - 1], "%.2f",
+                bleu->y[bleu->points - 1]);
+}
+
+static void answer_trained(RunReport *r, const Curve *valid, const Curve *bleu,
+                           const Curve *rate) {
+  Answer *a = &r->answers[ANSWER_TRAINED];
+  size_t n = valid->points, window = get_window(n);
+  if (n < FEWEST_VALIDATIONS) {
+    report_verdict(a, VERDICT_UNKNOWN, "Unknown: too few validations");
+    report_say(a,
+               "There are %zu validations; a slope and its noise need at least %d, so lower "
+               "--valid-every.",
+               n, FEWEST_VALIDATIONS);
+  } else {
+    Trend t = trend_fit(valid->x + n - window, valid->y + n - window, window);
+    judge_slope(a, &r->facts, valid, &t);
+    mention_rate(a, rate);
+    report_figure(a, "slope_per_1000_steps", "slope of the validation loss per 1,000 steps",
+                  1000 * t.slope, "%+.4f ± %.4f", 1000 * t.slope, 1000 * t.error * t.limit);
+    report_figure(a, "noise", "noise of a validation", t.noise, "±%.4f", t.noise);
+  }
+  if (n > 0)
+    report_figure(a, "last_valid_nll", "last validation loss", valid->y[n - 1], "%.4f",
+                  valid->y[n - 1]);
+  add_bleu(a, bleu);
+  PlotSeries s = {.name = "validation loss", .has_dots = true};
+  s.x = valid->x;
+  s.y = valid->y;
+  s.points = n;
+  PlotLines p = {.title = "Validation loss", .x_label = "step", .y_label = "loss (nats/token)"};
+  p.series = &s;
+  p.count = 1;
+  p.is_log = true;
+  p.mark = NAN;
+  report_chart(a, &p);
+}
+
+/* Returns the training loss at a step: the last record up to it. */
+static double get_at(const Curve *c, double step) {
+  double value = NAN;
+  for (size_t i = 0; i < c->points && c->x[i] <= step; i++) value = c->y[i];
+  return value;
+}
+
+static void mention_dropout(Answer *a, const RunFacts *f) {
+  if (isnan(f->dropout))
+    report_say(a, " Whether dropout was on is not known; it raises the training loss.");
+  else if (f->dropout > 0)
+    report_say(a,
+               " The training loss is measured with dropout (%.2g), validation without, so the "
+               "true gap is larger.",
+               f->dropout);
+  else
+    report_say(a, " There was no dropout, so both losses are measured alike.");
+}
+
+static void judge_overfitting(Answer *a, const Curve *train, const Curve *valid) {
+  size_t n = valid->points, best = find_lowest(valid);
+  double rise = valid->y[n - 1] - valid->y[best], limit = get_limit(valid);
+  double before = get_at(train, valid->x[best]), now = get_at(train, valid->x[n - 1]);
+  if (n - 1 - best >= 2 && rise > limit && now < before) {
+    report_verdict(a, VERDICT_BAD, "Yes, since step %.0f", valid->x[best]);
+    report_say(a,
+               "From step %.0f on the training loss fell further (%.4f to %.4f) while the "
+               "validation loss rose from %.4f to %.4f.",
+               valid->x[best], before, now, valid->y[best], valid->y[n - 1]);
+  } else if (rise > limit) {
+    report_verdict(a, VERDICT_MIXED, "Not clearly");
+    report_say(
+        a,
+        "The last validation loss is %.4f above its lowest, but that is too few validations "
+        "ago, or the training loss rose too.",
+        rise);
+  } else {
+    report_verdict(a, VERDICT_GOOD, "No");
+    report_say(
+        a, "The validation loss is at its lowest, within its noise (%.4f now, %.4f at best).",
+        valid->y[n - 1], valid->y[best]);
+  }
+  report_figure(a, "lowest_valid_nll", "lowest validation loss", valid->y[best],
+                "%.4f at step %.0f", valid->y[best], valid->x[best]);
+  report_figure(a, "rise", "rise since then", rise, "%.4f", rise);
+}
+
+static void answer_overfitting(RunReport *r, const Curve *train, const Curve *valid) {
+  Answer *a = &r->answers[ANSWER_OVERFITTING];
+  size_t n = valid->points;
+  if (train->points == 0 || n < 3) {
+    report_verdict(a, VERDICT_UNKNOWN, "Unknown: %s",
+                   train->points ? "too few validations" : "no training loss");
+    report_say(a, "There are %zu validations; at least 3 are needed beside the training loss.",
+               n);
+  } else {
+    double last = get_at(train, valid->x[n - 1]);
+    report_figure(a, "train_nll", "training loss", last, "%.4f", last);
+    report_figure(a, "valid_nll", "validation loss", valid->y[n - 1], "%.4f", valid->y[n - 1]);
+    report_figure(a, "gap", "gap", valid->y[n - 1] - last, "%+.4f", valid->y[n - 1] - last);
+    report_figure(a, "dropout", "dropout", r->facts.dropout, "%.2g", r->facts.dropout);
+    judge_overfitting(a, train, valid);
+    mention_dropout(a, &r->facts);
+    report_say(a, " Both are negative log-likelihood per token, without label smoothing.");
+  }
+  PlotSeries s[] = {{.name = "training", .x = train->x, .y = train->y, .points = train->points},
+                    {.name = "validation", .x = valid->x, .y = valid->y, .points = n}};
+  s[1].has_dots = true;
+  PlotLines p = {.title = "Training and validation loss", .x_label = "step"};
+  p.y_label = "loss (nats/token)";
+  p.is_log = true;
+  p.series = s;
+  p.count = 2;
+  p.mark = n ? valid->x[find_lowest(valid)] : NAN;
+  p.mark_label = "lowest validation loss";
+  report_chart(a, &p);
+}
+
+/* What the schedules do after the warm-up, by the names of --lr-scheduler. */
+static const char *describe_schedule(const char *name) {
+  static const char *const schedules[][2] = {
+      {"noam", "with the inverse square root of the step (noam)"},
+      {"transformer", "with the inverse square root of the step (noam)"},
+      {"inverse-sqrt", "with the inverse square root of the step"},
+      {"cosine", "along half a cosine"},
+      {"polynomial", "along a polynomial"},
+      {"exponential", "by a constant factor at equal distances"},
+      {"piecewise", "in steps, at the milestones"},
+      {"inverse-time", "with the inverse of the step"},
+      {"constant", "not at all (constant)"},
+      {"fixed", "not at all (constant)"}};
+  for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++)
+    if (strcmp(schedules[i][0], name) == 0) return schedules[i][1];
+  return "by the schedule of the config";
+}
+
+static void answer_rate(RunReport *r, const Curve *rate) {
+  Answer *a = &r->answers[ANSWER_LEARNING_RATE];
+  char scheduler[64] = "noam", warmup[32] = "8000";
+  size_t n = rate->points, peak = 0;
+  if (n == 0) {
+    report_verdict(a, VERDICT_UNKNOWN, "Unknown");
+    report_say(a, "The learning rate was not recorded.");
+    return;
+  }
+  for (size_t i = 1; i < n; i++)
+    if (rate->y[i] > rate->y[peak]) peak = i;
+  bool is_old = facts_option(&r->facts, "lr-policy", scheduler, sizeof scheduler) |
+                facts_option(&r->facts, "warmup", warmup, sizeof warmup);
+  (void)is_old; /* names of earlier versions; the present ones override them */
+  facts_option(&r->facts, "lr-scheduler", scheduler, sizeof scheduler);
+  facts_option(&r->facts, "warmup-steps", warmup, sizeof warmup);
+  bool is_rising = peak == n - 1;
+  report_verdict(a, VERDICT_FACT,
+                 is_rising ? "Still rising: %.3g at step %.0f" : "Peak %.3g at step %.0f",
+                 rate->y[peak], rate->x[peak]);
+  if (is_rising)
+    report_say(a,
+               "The rate rose from %.3g to %.3g and did not reach the end of its warm-up of %s "
+               "steps, after which it falls %s: small steps at first keep Adam's "
+               "estimates, which begin with little data, from doing damage.",
+               rate->y[0], rate->y[peak], warmup, describe_schedule(scheduler));
+  else
+    report_say(
+        a,
+        "The rate rises linearly during the warm-up of %s steps, because Adam's estimates "
+        "begin with little data, to %.3g near step %.0f, then falls %s, "
+        "so that the weights settle; it ends at %.3g.",
+        warmup, rate->y[peak], rate->x[peak], describe_schedule(scheduler), rate->y[n - 1]);
+  if (r->facts.rollbacks > 0)
+    report_say(a, " Each of the %.0f roll-backs halved it.", r->facts.rollbacks);
+  report_figure(a, "peak_lr", "highest rate", rate->y[peak], "%.4g", rate->y[peak]);
+  report_figure(a, "peak_step", "at step", rate->x[peak], "%.0f", rate->x[peak]);
+  report_figure(a, "last_lr", "last rate", rate->y[n - 1], "%.4g", rate->y[n - 1]);
+  PlotSeries s = {.name = "learning rate", .x = rate->x, .y = rate->y, .points = n};
+  PlotLines p = {
+      .title = "Learning rate", .x_label = "step", .includes_zero = true, .mark = NAN};
+  p.series = &s;
+  p.count = 1;
+  report_chart(a, &p);
+}
+
+Err report_answer_curves(RunReport *r) {
+  const RunLog *log = &r->facts.log;
+  Curve train = {0}, valid = {0}, bleu = {0}, rate = {0};
+  Err err;
+  TRY_DONE(answer_duration(r));
+  TRY_DONE(report_curve(log, "nll", &train));
+  TRY_DONE(report_curve(log, "valid_nll", &valid));
+  TRY_DONE(report_curve(log, "valid_bleu", &bleu));
+  TRY_DONE(report_curve(log, "lr", &rate));
+  answer_trained(r, &valid, &bleu, &rate);
+  answer_overfitting(r, &train, &valid);
+  answer_rate(r, &rate);
+done:
+  report_free_curve(&train);
+  report_free_curve(&valid);
+  report_free_curve(&bleu);
+  report_free_curve(&rate);
+  return err;
+}

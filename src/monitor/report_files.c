@@ -1,0 +1,106 @@
+/* Answers from files: the training set, and what a checkpoint consists of. Depends on facts. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "monitor/report_internal.h"
+
+/* Draws the sizes of files as bars in MB. */
+static void draw_files(Answer *a, const RunFacts *f) {
+  static const char *const part[] = {"size"};
+  double megabytes[FACTS_FILES];
+  PlotRow rows[FACTS_FILES];
+  for (size_t i = 0; i < f->file_count; i++) {
+    megabytes[i] = f->file[i].bytes / 1e6;
+    rows[i] = (PlotRow){f->file[i].name, &megabytes[i]};
+  }
+  PlotBars bars = {"Files of a checkpoint", "MB", part, 1, rows, f->file_count};
+  plot_bars(&bars, &a->chart);
+}
+
+static void answer_data(RunReport *r) {
+  Answer *a = &r->answers[ANSWER_DATA];
+  const RunFacts *f = &r->facts;
+  char bytes[32], lines[32], pairs[32], tokens[32];
+  if (isnan(f->train_pairs)) {
+    report_verdict(a, VERDICT_UNKNOWN, "Unknown: the data set is not there");
+    report_say(
+        a,
+        "%s%s has no dataset.json that can be read here, so the size of the training set "
+        "is not known.",
+        f->data_dir[0] ? "" : "The config names no data set; ",
+        f->data_dir[0] ? f->data_dir : "the directory");
+  } else {
+    report_verdict(a, VERDICT_FACT, "%s, %s lines", report_bytes(bytes, f->text_bytes),
+                   report_count(lines, f->train_lines));
+    report_say(
+        a,
+        "The training set has %s of text on both sides in %s lines, of which %s pairs were "
+        "kept; the run saw them %.2f times.",
+        bytes, lines, report_count(pairs, f->train_pairs), f->epochs);
+  }
+  report_figure(a, "text_bytes", "text of both sides", f->text_bytes, "%s", bytes);
+  report_figure(a, "lines", "lines read", f->train_lines, "%s", lines);
+  report_figure(a, "pairs", "pairs kept", f->train_pairs, "%s", pairs);
+  report_figure(a, "source_tokens", "source tokens", f->source_tokens, "%s",
+                report_count(tokens, f->source_tokens));
+  report_figure(a, "target_tokens", "target tokens", f->data_target_tokens, "%s",
+                report_count(tokens, f->data_target_tokens));
+  report_figure(a, "target_tokens_trained", "target tokens trained", f->target_tokens, "%s",
+                report_count(tokens, f->target_tokens));
+  report_figure(a, "epochs", "epochs", f->epochs, "%.2f", f->epochs);
+}
+
+static const char *describe_file(const char *name) {
+  static const char *const files[][2] = {
+      {"model.json", "sizes of the model, checksums"},
+      {"weights.safetensors", "the weights that translate uses (fp32)"},
+      {"training.safetensors",
+       "the weights that training continues from, beside their average"},
+      {"moment1.safetensors", "optimizer state: mean of the gradients (m)"},
+      {"moment2.safetensors", "optimizer state: mean of their squares (v)"},
+      {"tokenizer.model", "SentencePiece model"},
+      {"training.json", "step, learning rate, counters, best score"}};
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+    if (strcmp(files[i][0], name) == 0) return files[i][1];
+  return "other";
+}
+
+static void answer_checkpoint(RunReport *r) {
+  Answer *files = &r->answers[ANSWER_FILES], *size = &r->answers[ANSWER_SIZE];
+  const RunFacts *f = &r->facts;
+  char bytes[32], all[32];
+  if (f->file_count == 0) {
+    report_verdict(files, VERDICT_UNKNOWN, "Unknown: no checkpoint");
+    report_say(files, "The run directory has no checkpoint.");
+    report_verdict(size, VERDICT_UNKNOWN, "Unknown: no checkpoint");
+    report_say(size, "The run directory has no checkpoint.");
+    return;
+  }
+  report_verdict(files, VERDICT_FACT, "%zu files", f->file_count);
+  report_say(files,
+             "A checkpoint is a directory of %zu files: the model that translate uses, and "
+             "what training needs to continue.",
+             f->file_count);
+  for (size_t i = 0; i < f->file_count; i++)
+    str_addf(&files->table, "%s\t%s\t%s\n", f->file[i].name,
+             report_bytes(bytes, f->file[i].bytes), describe_file(f->file[i].name));
+  report_figure(files, "files", "files", (double)f->file_count, "%zu", f->file_count);
+  draw_files(files, f);
+  double total = f->checkpoint_bytes * f->checkpoints;
+  report_verdict(size, VERDICT_FACT, "%s", report_bytes(bytes, f->checkpoint_bytes));
+  report_say(size, "One checkpoint has %s", bytes);
+  if (!isnan(f->parameters))
+    report_say(size, ", %.1f bytes for each of %s parameters",
+               f->checkpoint_bytes / f->parameters, report_count(all, f->parameters));
+  report_say(size, "; %.0f are kept, together %s.", f->checkpoints, report_bytes(all, total));
+  report_figure(size, "checkpoint_bytes", "one checkpoint", f->checkpoint_bytes, "%s", bytes);
+  report_figure(size, "checkpoints", "kept", f->checkpoints, "%.0f", f->checkpoints);
+  report_figure(size, "parameters", "parameters", f->parameters, "%s",
+                report_count(all, f->parameters));
+}
+
+void report_answer_files(RunReport *r) {
+  answer_data(r);
+  answer_checkpoint(r);
+}

@@ -1,0 +1,73 @@
+/* The parts of a report, one per file, and helpers to fill in answers. Depends on report. */
+#ifndef MONITOR_REPORT_INTERNAL_H
+#define MONITOR_REPORT_INTERNAL_H
+
+#include "base/err.h"
+#include "monitor/plot.h"
+#include "monitor/report.h"
+
+/* Numbers of the answers, in the order of the questions. */
+enum {
+  ANSWER_DURATION,
+  ANSWER_TRAINED,
+  ANSWER_OVERFITTING,
+  ANSWER_DEVICES,
+  ANSWER_NETWORK,
+  ANSWER_LEARNING_RATE,
+  ANSWER_DATA,
+  ANSWER_FILES,
+  ANSWER_SIZE,
+  ANSWER_STEP,
+  ANSWER_TRAFFIC
+};
+
+/* Steps that all ranks spend waiting, from the times of the ranks, or of rank 0 alone. In ms. */
+typedef struct {
+  double network; /* waited for the network even by the rank that is waited for; NAN: unknown */
+  double straggler; /* mean wait of the other ranks for the slowest one; NAN: unknown */
+  size_t slowest;   /* the rank with the most work and data wait; SIZE_MAX: none stands out */
+  double slowest_extra; /* ms by which it exceeds the median of all ranks */
+  bool is_data;         /* it waits for data rather than computes */
+} Waiting;
+Waiting report_waiting(const RunFacts *f);
+
+/* report_curves.c: duration, training, overfitting, learning rate. */
+NODISCARD Err report_answer_curves(RunReport *r);
+/* report_machine.c: devices, network, step, traffic. */
+NODISCARD Err report_answer_machine(RunReport *r);
+/* report_files.c: data and checkpoint. */
+void report_answer_files(RunReport *r);
+/* report_change.c: costs and changes. */
+void report_sum_costs(RunReport *r, double price_per_hour);
+void report_find_changes(RunReport *r);
+/* report_compare.c */
+NODISCARD Err report_compare(Report *r);
+
+/* A curve as arrays, for charts and statistics. */
+typedef struct {
+  double *x, *y; /* steps and values */
+  size_t points;
+} Curve;
+/* Copies a column; no points if it was not measured. */
+NODISCARD Err report_curve(const RunLog *log, const char *name, Curve *curve);
+void report_free_curve(Curve *curve);
+
+/* Sets a text of an answer: verdict and headline, or sentence. */
+void report_verdict(Answer *a, Verdict verdict, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void report_say(Answer *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Adds a figure: the number, and how it is shown. A value of NAN is shown as "unknown". */
+void report_figure(Answer *a, const char *key, const char *label, double value, const char *fmt,
+                   ...) PRINTF_LIKE(5, 6);
+void report_set_figure(Figure *figure, const char *key, const char *label, double value,
+                       const char *shown);
+/* Adds a chart with its caption: a sparkline of the first series. */
+void report_chart(Answer *a, const PlotLines *plot);
+
+/* Format numbers; unknown ones as "unknown". `out` has 32 bytes; returns it. */
+char *report_bytes(char *out, double bytes);
+char *report_seconds(char *out, double seconds);
+char *report_count(char *out, double count);
+char *report_share(char *out, double share); /* 0.123 as "12 %" */
+char *report_ms(char *out, double ms);
+
+#endif

@@ -1,0 +1,159 @@
+/* The report as Markdown: the same in plain text, with sparklines for charts. Depends on report. */
+#include <math.h>
+#include <string.h>
+
+#include "monitor/report_internal.h"
+
+/* Adds text with the characters escaped that Markdown or a table would interpret. */
+static void add(Str *out, const char *text) {
+  for (const char *at = text; *at; at++) {
+    if (strchr("\\`*_<>|[]", *at)) str_addc(out, '\\');
+    str_addc(out, *at);
+  }
+}
+
+static void add_figures(Str *out, const Figure *figures, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    str_add(out, "- ");
+    add(out, figures[i].label);
+    str_add(out, ": ");
+    add(out, figures[i].shown);
+    str_addc(out, '\n');
+  }
+}
+
+static void add_table(Str *out, const char *rows) {
+  if (!*rows) return;
+  str_add(out, "| file | size | what |\n|---|---|---|\n");
+  for (const char *at = rows; *at;) {
+    size_t len = strcspn(at, "\n");
+    str_add(out, "| ");
+    for (size_t i = 0; i < len; i++) {
+      if (at[i] == '\t')
+        str_add(out, " | ");
+      else
+        str_addc(out, at[i]);
+    }
+    str_add(out, " |\n");
+    at += len;
+    if (*at) at++;
+  }
+  str_addc(out, '\n');
+}
+
+static void add_answer(Str *out, const Answer *a, int index) {
+  str_addf(out, "### %d. %s\n\n**", index + 1, a->question);
+  add(out, a->headline);
+  str_add(out, ".** ");
+  add(out, a->sentence);
+  str_add(out, "\n\n");
+  if (a->caption.len) str_addf(out, "%s\n\n", str_text(&a->caption));
+  add_table(out, str_text(&a->table));
+  add_figures(out, a->figures, a->figure_count);
+  str_addc(out, '\n');
+}
+
+static void add_changes(Str *out, const RunReport *run) {
+  str_add(out, "## What to change\n\n");
+  if (run->change_count == 0)
+    str_add(out, "Nothing that was measured would save 1 % of the run's time.\n");
+  for (size_t i = 0; i < run->change_count; i++) {
+    str_addf(out, "%zu. **", i + 1);
+    add(out, run->changes[i].what);
+    str_add(out, "**: ");
+    add(out, run->changes[i].gain);
+    str_add(out, ". ");
+    add(out, run->changes[i].how);
+    str_addc(out, '\n');
+  }
+  str_addc(out, '\n');
+}
+
+static void add_ranks(Str *out, const RunReport *run) {
+  const RunFacts *f = &run->facts;
+  str_add(out, "## Ranks\n\n");
+  if (f->rank_count == 0) {
+    str_add(out, "The times of the ranks were not recorded: unknown.\n\n");
+    return;
+  }
+  if (run->straggler != SIZE_MAX)
+    str_addf(out, "**Straggler: rank %zu**, which the others wait for.\n\n", run->straggler);
+  str_add(out,
+          "| rank | host | step | work | data wait | wait for others "
+          "|\n|---|---|---|---|---|---|\n");
+  for (size_t r = 0; r < f->rank_count; r++) {
+    const RankTimes *t = &f->rank[r];
+    char ms[4][32];
+    str_addf(out, "| %zu | ", r);
+    add(out, t->host);
+    str_addf(out, " | %s | %s | %s | %s |\n", report_ms(ms[0], t->total),
+             report_ms(ms[1], t->work), report_ms(ms[2], t->data), report_ms(ms[3], t->wait));
+  }
+  str_addc(out, '\n');
+}
+
+static void add_command(Str *out, const RunFacts *f) {
+  str_add(out, "## Command and versions\n\n");
+  str_addf(out, "```\n%s\n```\n\n", f->command.len ? str_text(&f->command) : "unknown");
+  const char *const rows[][2] = {{"called in", f->directory}, {"Trireme", f->version},
+                                 {"compiler", f->compiler},   {"system", f->system},
+                                 {"device", f->device},       {"ranks", f->transport}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    str_addf(out, "- %s: ", rows[i][0]);
+    add(out, *rows[i][1] ? rows[i][1] : "unknown");
+    str_addc(out, '\n');
+  }
+  str_addf(out, "\n```\n%s```\n\n", str_text(&f->config));
+}
+
+static void add_run(Str *out, const RunReport *run) {
+  const RunFacts *f = &run->facts;
+  str_add(out, "# Run ");
+  add(out, f->name);
+  str_add(out, "\n\n| question | answer |\n|---|---|\n");
+  for (int i = 0; i < REPORT_ANSWERS; i++) {
+    str_addf(out, "| %s | ", run->answers[i].question);
+    add(out, run->answers[i].headline);
+    str_add(out, " |\n");
+  }
+  str_addc(out, '\n');
+  add_changes(out, run);
+  str_add(out, "## Cost and energy\n\n");
+  add_figures(out, run->costs, run->cost_count);
+  str_add(out, "\n## Questions\n\n");
+  for (int i = 0; i < REPORT_ANSWERS; i++) add_answer(out, &run->answers[i], i);
+  add_ranks(out, run);
+  add_command(out, f);
+}
+
+static void add_comparison(Str *out, const Report *r) {
+  str_add(out, "# Runs compared\n\n| |");
+  for (size_t i = 0; i < r->run_count; i++) {
+    str_addc(out, ' ');
+    add(out, r->runs[i]->facts.name);
+    str_add(out, " |");
+  }
+  str_add(out, "\n|---|");
+  for (size_t i = 0; i < r->run_count; i++) str_add(out, "---|");
+  str_addc(out, '\n');
+  for (size_t k = 0; k < r->row_count; k++) {
+    str_addf(out, "| %s |", r->rows[k].label);
+    for (size_t i = 0; i < r->run_count; i++) str_addf(out, " %s |", r->rows[k].shown[i]);
+    str_addc(out, '\n');
+  }
+  str_addc(out, '\n');
+  for (size_t i = 1; i < r->run_count; i++) {
+    str_add(out, "- ");
+    add(out, r->runs[i]->facts.name);
+    str_add(out, ": ");
+    add(out, r->bleu[i]);
+    str_addc(out, '\n');
+  }
+  str_addc(out, '\n');
+}
+
+Err report_markdown(const Report *r, Str *out) {
+  if (r->run_count > 1) add_comparison(out, r);
+  for (size_t i = 0; i < r->run_count; i++) add_run(out, r->runs[i]);
+  return str_check(out);
+}

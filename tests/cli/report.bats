@@ -1,0 +1,126 @@
+#!/usr/bin/env bats
+# trireme report on real runs whose truth is planted: overfitted, starved of data, one slow rank; two
+# runs compared; forms of the report. Runs limited by a slow link are in tests/cluster/report.bats.
+
+bats_require_minimum_version 1.5.0
+load ../ranks/support
+
+# Random words on both sides: there is nothing to learn beyond the training pairs.
+words() { perl -e 'my ($seed, $lines, $first) = @ARGV; srand $seed; for (1 .. $lines) { print join(" ", map { join "", map { chr $first + int rand 12 } 1 .. 1 + int rand 5 } 1 .. 3 + int rand 6), "\n" }' "$@"; }
+
+setup_file() {
+  export SET="$BATS_FILE_TMPDIR/set" R="$BATS_FILE_TMPDIR"
+  words 3 30 97 > "$R/train.a"
+  words 4 30 110 > "$R/train.b"
+  words 5 12 97 > "$R/valid.a"
+  words 6 12 110 > "$R/valid.b"
+  "$TRIREME" prepare --quiet --train "$R/train.a" "$R/train.b" --valid "$R/valid.a" "$R/valid.b" --vocab-size 48 --out "$SET" > /dev/null
+  tiny "$R/overfitted" --dropout 0 --steps 120 --valid-every 12 > /dev/null
+}
+
+setup() {
+  T=$BATS_TEST_TMPDIR
+}
+
+OPTIONS=(--quiet --device cpu --preset tiny --d-model 32 --ffn-dim 64 --heads 2 --encoder-layers 1 --decoder-layers 1 --batch-tokens 512
+  --lr-scheduler cosine --lr 1e-2 --warmup-steps 10 --log-every 1 --beam-size 1 --samples 0 --average-checkpoints 0 --threads 1)
+# tiny RUN OPTION…: trains a tiny model.
+tiny() {
+  local run=$1
+  shift
+  "$TRIREME" train --data "$SET" --run "$run" "${OPTIONS[@]}" "$@"
+}
+
+# field REPORT PATH: a value of a report in JSON, for example runs/0/answers/network/headline.
+field() { perl -MJSON::PP -e 'my $v = decode_json(do { local (@ARGV, $/) = shift; <> }); for (split m{/}, shift) { $v = ref $v eq "ARRAY" ? $v->[$_] : $v->{$_} } print defined $v ? $v : "unknown"' "$1" "$2"; }
+headline() { field "$1" "runs/0/answers/$2/headline"; }
+
+@test "a report finds that a run was overfitting, and since when" {
+  "$TRIREME" report "$R/overfitted" --json > "$T/r.json"
+  [[ "$(headline "$T/r.json" overfitting)" =~ ^"Yes, since step "[1-9] ]]
+  [[ "$(headline "$T/r.json" trained)" =~ "Past its best" ]]
+  [[ "$(field "$T/r.json" runs/0/answers/overfitting/sentence)" =~ "There was no dropout" ]]
+  [[ "$(field "$T/r.json" runs/0/changes/0/what)" =~ "begins to overfit" ]]
+}
+
+@test "a report finds that a run was starved of data" {
+  TRIREME_FAULT=slow-data:500 tiny "$T/run" --steps 5 --valid-every 0 > /dev/null
+  "$TRIREME" report "$T/run" --json > "$T/r.json"
+  [[ "$(headline "$T/r.json" devices)" =~ "of a step is data wait" ]]
+  [[ "$(field "$T/r.json" runs/0/changes/0/what)" =~ "Feed data faster" ]]
+}
+
+@test "a report says how big data and checkpoints are, from the files" {
+  "$TRIREME" report "$R/overfitted" --json > "$T/r.json"
+  [ "$(field "$T/r.json" runs/0/answers/data/figures/lines)" = 30 ]
+  bytes=$(cat "$R"/overfitted/checkpoints/latest/* | wc -c)
+  [ "$(field "$T/r.json" runs/0/answers/checkpoint_size/figures/checkpoint_bytes)" = "$bytes" ]
+  "$TRIREME" report "$R/overfitted" --markdown > "$T/r.md"
+  for file in "$R"/overfitted/checkpoints/latest/*; do grep -q "^| ${file##*/} | " "$T/r.md"; done
+}
+
+@test "a report has the exact command and version, which give the same run" {
+  "$TRIREME" report "$R/overfitted" --json > "$T/r.json"
+  [[ "$("$TRIREME" --version)" =~ $(field "$T/r.json" runs/0/version) ]]
+  command=$(field "$T/r.json" runs/0/command)
+  [[ "$command" =~ "train --data $SET --run $R/overfitted --quiet --device cpu" ]]
+  cd "$(field "$T/r.json" runs/0/directory)"
+  eval "${command/"$R/overfitted"/"$T/again"}" > /dev/null
+  cmp "$R/overfitted/checkpoints/latest/weights.safetensors" "$T/again/checkpoints/latest/weights.safetensors"
+  cmp "$R/overfitted/valid-best.txt" "$T/again/valid-best.txt"
+}
+
+@test "the page is written to report.html, loads nothing, and is well-formed" {
+  cd "$T"
+  run "$TRIREME" report "$R/overfitted" --price-per-hour 2.5
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "Was it overfitting?"\ +"Yes, since step" ]]
+  grep -q '<svg' report.html
+  run ! grep -Eq 'src=|<script|<link|url\(|nan' report.html
+  # Every element that is opened is closed, in order.
+  perl -0777 -ne 's/<!doctype html>|<meta[^>]*>//g; my @open;
+    while (m{<(/?)([a-z0-9]+)[^>]*?(/?)>}gi) { next if $3; if ($1) { my $o = pop @open; die "$o closed by $2" if $o ne $2 } else { push @open, $2 } }
+    die "open: @open" if @open' report.html
+}
+
+@test "two runs are compared: speed-up, efficiency, paired bootstrap as in score" {
+  tiny "$T/other" --dropout 0 --steps 24 --valid-every 12 > /dev/null
+  "$TRIREME" report "$R/overfitted" "$T/other" --json > "$T/r.json"
+  [ "$(field "$T/r.json" comparison/speed_up/0)" = 1 ]
+  [ "$(field "$T/r.json" comparison/ranks/1)" = 1 ]
+  "$TRIREME" score --ref "$SET/valid.ref" --hyp "$R/overfitted/valid-best.txt" --paired-bs "$T/other/valid-best.txt" --json > "$T/s.json"
+  [ "$(printf %.6f "$(field "$T/r.json" comparison/bleu_p_value/1)")" = "$(printf %.6f "$(field "$T/s.json" systems/1/scores/0/p_value)")" ]
+  "$TRIREME" report "$R/overfitted" "$T/other" --markdown | grep -q '^- other: BLEU .*paired bootstrap, 1000 samples, 12 sentences'
+}
+
+@test "what was not measured is unknown: a run without its data set, processes and samples" {
+  cp -r "$R/overfitted" "$T/run"
+  rm -f "$T"/run/processes.jsonl "$T"/run/system.jsonl
+  sed -i 's/^data = .*/data = nowhere/' "$T/run/config"
+  "$TRIREME" report "$T/run" --json > "$T/r.json"
+  [ "$(field "$T/r.json" runs/0/command)" = unknown ]
+  [ "$(field "$T/r.json" runs/0/answers/data/verdict)" = unknown ]
+  [ "$(field "$T/r.json" runs/0/answers/network/verdict)" = unknown ]
+  [ "$(field "$T/r.json" runs/0/costs/energy_kwh)" = unknown ]
+  [ "$(field "$T/r.json" runs/0/answers/devices/figures/cpu_busy_percent)" = unknown ]
+}
+
+@test "damaged lines are skipped and named in the report" {
+  cp -r "$R/overfitted" "$T/run"
+  printf '{"nll":4,"ste\n' >> "$T/run/metrics.jsonl"
+  "$TRIREME" report "$T/run" --json > "$T/r.json"
+  [ "$(field "$T/r.json" runs/0/damaged_lines)" = 1 ]
+  "$TRIREME" report "$T/run" --out - | grep -q 'could not be read, the first: .*metrics.jsonl: line [0-9]*, byte [0-9]*: '
+}
+
+@test "report refuses what is no run, and two forms at once" {
+  run "$TRIREME" report "$T"
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "is no run: it has neither a config nor metrics.jsonl" ]]
+  run "$TRIREME" report "$T/none"
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "is not a directory" ]]
+  run "$TRIREME" report "$R/overfitted" --json --markdown
+  [ "$status" -eq 2 ]
+  [[ "$output" =~ "exclude each other" ]]
+}

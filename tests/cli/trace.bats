@@ -46,8 +46,9 @@ names() { grep "^{\"ph\":\"X\",\"pid\":$1," "$2" | sed 's/.*"name":"\([^"]*\)".*
 @test "two machines: a clock that is ahead is corrected, within the error that the file states" {
   need_mpi
   one=("$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --quiet "${options[@]}")
-  mpirun -n 1 -x TRIREME_HOST=a "${one[@]}" : \
-    -n 1 -x TRIREME_HOST=b -x TRIREME_FAULT=trace-clock:7000 "${one[@]}"
+  # env, because Open MPI does not take -x together with the variables of the sanitizers.
+  mpirun -n 1 env TRIREME_HOST=a "${one[@]}" : \
+    -n 1 env TRIREME_HOST=b TRIREME_FAULT=trace-clock:7000 "${one[@]}"
   "$CHECK" "$T/run/trace.json" > "$T/out"
   sed -n 's/^{"rank":1,"host":"b","clock_offset_us":\([-0-9.]*\),"clock_error_us":\([0-9.]*\),.*/\1 \2/p' \
     "$T/run/trace.json" > "$T/clock"

@@ -47,6 +47,8 @@ struct Channel {
   double heartbeat_every, silence_limit;
   /* When bytes were last received and sent, by progress_clock(). */
   double last_received, last_sent;
+  double last_call; /* time of the last channel_advance; 0: none */
+  double paused;    /* last pause between two calls that exceeded silence_limit, in seconds */
   bool has_sent_end, has_received_end;
   bool is_key_refused;
   bool is_key_doubted;
@@ -368,6 +370,28 @@ static Err explain_refusal(Channel *c) {
       c->name);
 }
 
+/* Sets the error for a peer that closed the connection. If this process was stopped for longer than
+ * the peer waits for messages, the peer did so for that reason. */
+static Err explain_close(const Channel *c) {
+  const char *where = c->received.end > c->checked ? " in the middle of a frame" : "";
+  if (c->paused > 0)
+    return err_set(
+        ERR_WORK,
+        "%s closed the connection%s: this process was stopped, or could not run, for "
+        "%.0f s",
+        c->name, where, c->paused);
+  return err_set(ERR_WORK, "%s closed the connection%s (its process has ended)", c->name,
+                 where);
+}
+
+/* Records how long this process was stopped (SIGSTOP, a suspended machine): it should have called
+ * channel_advance for each heartbeat. */
+static void note_pause(Channel *c) {
+  double now = progress_clock(), pause = now - c->last_call;
+  if (c->last_call > 0 && c->silence_limit > 0 && pause > c->silence_limit) c->paused = pause;
+  c->last_call = now;
+}
+
 /* Calls read() once, for at most `most` bytes, for which the receive buffer must have room. */
 static Err read_some(Channel *c, size_t most, size_t *got) {
   ByteQueue *q = &c->received;
@@ -375,13 +399,12 @@ static Err read_some(Channel *c, size_t most, size_t *got) {
   ssize_t n = read(c->in, q->bytes + q->end, most);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return ERR_OK;
   if (n < 0 && !channel_is_proven(c)) return err_errno("no connection to", c->name);
+  if (n < 0 && c->paused > 0) return explain_close(c);
   if (n < 0) return err_errno("lost the connection to", c->name);
   if (n == 0 && !channel_is_proven(c)) return explain_refusal(c);
   if (n == 0 && c->has_received_end)
     return err_set(ERR_WORK, "%s ended the connection", c->name);
-  if (n == 0)
-    return err_set(ERR_WORK, "%s closed the connection%s (its process has ended)", c->name,
-                   q->end > c->checked ? " in the middle of a frame" : "");
+  if (n == 0) return explain_close(c);
   q->end += (size_t)n;
   c->last_received = progress_clock();
   *got = (size_t)n;
@@ -461,6 +484,7 @@ static Err send_bytes(Channel *c, bool has_received) {
     ssize_t n = write(c->out, q->bytes + q->begin, count_bytes(q));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (n < 0 && !has_received && c->paused > 0) return explain_close(c);
     if (n < 0 && !has_received) return err_errno("lost the connection to", c->name);
     if (n < 0) {
       c->is_out_broken = true;
@@ -469,8 +493,7 @@ static Err send_bytes(Channel *c, bool has_received) {
     drop_bytes(q, (size_t)n);
     c->last_sent = progress_clock();
   }
-  if (c->is_out_broken && !has_received)
-    return err_set(ERR_WORK, "%s closed the connection (its process has ended)", c->name);
+  if (c->is_out_broken && !has_received) return explain_close(c);
   return ERR_OK;
 }
 
@@ -501,6 +524,7 @@ static Err advance_channel(Channel *c) {
 
 Err channel_advance(Channel *c) {
   if (c->failure.code) return err_give(&c->failure);
+  note_pause(c);
   Err err = advance_channel(c);
   return err ? fail_channel(c, err) : ERR_OK;
 }

@@ -291,6 +291,25 @@ stranger() {
   has_line h2 "the head .* closed the connection|lost the connection to the head"
 }
 
+agent_pid() { processes_on h2 | sed -n 's/^\([0-9]*\) .*launch --rdzv-endpoint.*/\1/p' | head -n 1; }
+@test "an agent that was stopped is lost, and says when it continues that it was stopped" {
+  meet h1 --nnodes 1:2 -- --steps 1000000 --save-every 10
+  meet h2 --nnodes 1:2 -- --steps 1000000 --save-every 10
+  until_true has_line h1 "2 ranks on 2 machines"
+  until_true has_trained 10
+  local agent parent
+  agent=$(agent_pid)
+  parent=$(sed 's/.*) . \([0-9]*\).*/\1/' "/proc/$agent/stat")  # nsenter, which stops with its child
+  kill -STOP "$agent"
+  until_true has_line h1 "h2 \(10\.7\.0\.2\) is lost: .* no message for [0-9]+ s \(its process is stopped"
+  until_true has_line h1 "restart 1: 1 rank on 1 machine"
+  kill -CONT "$parent" "$agent"
+  [ "$(status_of h2)" -eq 1 ] || { cat h2; false; }
+  has_line h2 "closed the connection: this process was stopped, or could not run, for [0-9]+ s"
+  kill -TERM "$(head_pid)"
+  [ "$(status_of h1)" -eq 3 ] || { cat h1; false; }
+}
+
 @test "a key that others can read, and a rendezvous without key or number of machines, are errors" {
   chmod 640 key
   run -1 "$TRIREME" launch --rdzv-endpoint "$ENDPOINT" --rdzv-key key --nnodes 2 -- train

@@ -361,6 +361,23 @@ static void test_channel_silent_peer_is_an_error_after_the_limit(void **state) {
   channel_close(c);
 }
 
+static void test_channel_closed_while_this_process_was_stopped_says_so(void **state) {
+  (void)state;
+  int peer;
+  Channel *c = open_with_peer(&peer);
+  channel_set_heartbeat(c, 0, 0.05);
+  OK(channel_advance(c));
+  usleep(200000); /* stands for SIGSTOP: nothing calls channel_advance */
+  write_all(peer, "\5\0\0\0\3last", 9);
+  close(peer);
+  Frame f;
+  OK(await_frame(c, &f));
+  assert_int_equal(await_frame(c, &f), ERR_WORK);
+  assert_says(
+      "host b closed the connection: this process was stopped, or could not run, for 0 s");
+  channel_close(c);
+}
+
 static void test_channel_heartbeats_keep_an_idle_channel_alive(void **state) {
   (void)state;
   Channel *both[2];
@@ -485,6 +502,7 @@ int main(void) {
       cmocka_unit_test(test_channel_peer_that_reads_no_more_is_an_error),
       cmocka_unit_test(test_channel_over_pipes_polls_both_descriptors),
       cmocka_unit_test(test_channel_silent_peer_is_an_error_after_the_limit),
+      cmocka_unit_test(test_channel_closed_while_this_process_was_stopped_says_so),
       cmocka_unit_test(test_channel_heartbeats_keep_an_idle_channel_alive),
       cmocka_unit_test(test_channel_without_heartbeat_waits_for_ever),
       cmocka_unit_test(test_channel_with_unsent_bytes_waits_for_no_heartbeat),

@@ -37,7 +37,7 @@ LINK     = $(if $(HAVE_SENTENCEPIECE),$(CXX),$(CC)) $(OPTIMISE) $(SAN) -pthread 
 
 whole    := -Wl,--whole-archive $(BUILD)/libtrireme.a -Wl,--no-whole-archive
 
-sources  := $(sort $(filter-out src/comm/mpi.c src/backend/cuda/%,$(wildcard src/*/*.c src/*/*/*.c)) $(if $(HAVE_SENTENCEPIECE),$(wildcard src/*/*.cc)))
+sources  := $(sort $(filter-out src/comm/mpi.c src/monitor/board_http.c src/monitor/board_page.c src/backend/cuda/%,$(wildcard src/*/*.c src/*/*/*.c)) $(if $(HAVE_SENTENCEPIECE),$(wildcard src/*/*.cc)))
 # The fast CPU kernels are compiled once per instruction set; the program selects one at start.
 kernels  := $(wildcard src/backend/cpu/fast/*.c)
 isas     := base $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),v3 v4)
@@ -85,6 +85,21 @@ $(BUILD)/trireme: $(BUILD)/src/main.c.o $(BUILD)/libtrireme.a
 plugins: $(if $(PROBED_MPI),$(BUILD)/libtrireme-mpi.so)
 $(BUILD)/libtrireme-mpi.so: src/comm/mpi.c src/comm/transport.h src/base/plugin.h $(BUILD)/config.mk
 	$(call say,PLUGIN)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared $< $(PROBED_MPI) -o $@
+
+# The board's HTTP server with its page: the files of src/monitor/page and the chart library dygraphs
+# of the distribution are put into one directory, which board_page.c embeds.
+page := $(BUILD)/page
+page_files := $(patsubst src/monitor/page/%,$(page)/%,$(wildcard src/monitor/page/*)) $(page)/dygraph.js $(page)/dygraph.css
+plugins: $(if $(PROBED_MICROHTTPD),$(if $(DYGRAPHS),$(BUILD)/libtrireme-board.so))
+$(page)/dygraph.%: $(DYGRAPHS)/dygraph.min.%
+	@mkdir -p $(@D)
+	@cp $< $@
+$(page)/%: src/monitor/page/%
+	@mkdir -p $(@D)
+	@cp $< $@
+board_sources := src/monitor/board_http.c src/monitor/board_page.c
+$(BUILD)/libtrireme-board.so: $(board_sources) $(page_files) src/monitor/board.h src/monitor/board_page.h src/base/plugin.h $(BUILD)/config.mk
+	$(call say,PLUGIN)$(CC) $(CPPFLAGS) -DPAGE_DIR='"$(page)"' $(CFLAGS) -fPIC -shared $(board_sources) $(PROBED_MICROHTTPD) -o $@
 
 # The CUDA plug-in is built if nvcc is found: for those of the architectures below that nvcc supports
 # (72 and 87 are Jetson boards), or for the one given by `make CUDA_ARCH=90a`. CUDA_PTX is the
@@ -228,8 +243,8 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \
 	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/trireme
 	install -m 755 $(BUILD)/trireme $(DESTDIR)$(PREFIX)/bin/trireme
-	if [ -f $(BUILD)/libtrireme-mpi.so ]; then install -d $(DESTDIR)$(PREFIX)/lib/trireme && \
-	  install -m 755 $(BUILD)/libtrireme-mpi.so $(DESTDIR)$(PREFIX)/lib/trireme/; fi
+	for plugin in mpi board; do test ! -f $(BUILD)/libtrireme-$$plugin.so || \
+	  install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/trireme $(BUILD)/libtrireme-$$plugin.so; done
 	install -m 644 $(BUILD)/trireme.1 $(DESTDIR)$(PREFIX)/share/man/man1/trireme.1
 	install -m 644 $(BUILD)/trireme.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/trireme
 	cp -R recipes $(DESTDIR)$(PREFIX)/share/trireme/

@@ -159,6 +159,20 @@ static const OptCommand commands[] = {
      .min_operands = 1,
      .max_operands = 16,
      .run = cmd_report},
+    {.name = "board",
+     .summary = "show runs on a local web page while they train",
+     .usage = "DIR [--port N] [--bind ADDRESS]",
+     .about =
+         "Serves a page with all runs below DIR, live: curves of several runs in one chart, "
+         "speed and times of each rank, hosts and GPUs, samples, options and how they differ, "
+         "checkpoints, restarts and roll-backs. Prints the page's address. Without --bind only "
+         "this machine reaches it. Ctrl-C ends it; runs do not notice.",
+     .examples = "  trireme board runs\n"
+                 "  ssh -L 6007:localhost:6007 gpu1 trireme board /mnt/runs\n",
+     .operands = "the DIR that has the runs",
+     .min_operands = 1,
+     .max_operands = 1,
+     .run = cmd_board},
     {.name = "help",
      .summary = "show this list, or the options of a command",
      .usage = "[COMMAND | aliases] [--man | --completion]",

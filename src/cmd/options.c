@@ -406,23 +406,31 @@ const OptSpec cmd_general_options[] = {
      "them as a failure"},
     {"doctor", OPT_FLAG, NULL, "yes", 0, 0, NULL, 1, false, "cluster", "cluster up",
      "Check the machines with 'trireme doctor' at the end; --no-doctor leaves it out"},
-    COUNT("host-timeout", "SECONDS", "60", 1, 86400, "cluster", G_HOSTS,
-          "A host that has not answered for so long has failed; the command of 'cluster run' may "
-          "be silent for longer"),
+    COUNT(
+        "host-timeout", "SECONDS", "60", 1, 86400, "cluster", G_HOSTS,
+        "A host that has not answered for so long has failed; the command of 'cluster run' may "
+        "be silent for longer"),
     TEXT("dir", "DIR", "/opt/trireme", "cluster", G_HOSTS,
          "Directory of the program on the machines; a relative one is below the home "
          "directory"),
+
+    /* Options of board */
+    COUNT("port", "N", "6007", 0, 65535, "board", "The page", "TCP port; 0 is any free one"),
+    TEXT("bind", "ADDRESS", NULL, "board", "The page",
+         "Listen on this address of this machine, 0.0.0.0 for all, instead of 127.0.0.1; the "
+         "page then needs the token in the printed address"),
 
     /* Options of help */
     FLAG("man", "help", "Form", "Print the manual as a man page"),
     FLAG("completion", "help", "Form", "Print the completion script for bash"),
 
     /* Options of every command */
-    TEXT("config", "FILE", NULL, "prepare inspect score bench train translate doctor cluster",
-         G_RUN,
+    TEXT("config", "FILE", NULL,
+         "prepare inspect score bench train translate doctor cluster board", G_RUN,
          "Read options from a file, one 'option = value' per line; the command line overrides "
          "it"),
-    FLAG("quiet", "prepare inspect score bench train translate doctor launch cluster report",
+    FLAG("quiet",
+         "prepare inspect score bench train translate doctor launch cluster report board",
          G_RUN, "No progress, only warnings and errors"),
     {0},
 };

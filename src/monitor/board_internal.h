@@ -1,0 +1,58 @@
+/* What the files of the board share. Depends on board_find, board_series, board_system. */
+#ifndef MONITOR_BOARD_INTERNAL_H
+#define MONITOR_BOARD_INTERNAL_H
+
+#include <pthread.h>
+#include <time.h>
+
+#include "monitor/board.h"
+#include "monitor/board_find.h"
+#include "monitor/board_series.h"
+#include "monitor/board_system.h"
+
+#define RUN_ID 16 /* hexadecimal digits of a run's id */
+
+/* The last measurements of a run, for the list; NAN: not known. */
+typedef struct {
+  double step, steps; /* done, and planned */
+  double nll, valid_nll, valid_bleu, tokens_per_s, epoch;
+} RunFacts;
+
+typedef struct {
+  char id[RUN_ID + 1]; /* from the name, so that a link to a run stays valid */
+  char *name;          /* path below the board's directory */
+  char *path;
+  bool is_gone;            /* its directory was deleted or moved */
+  uint64_t changed;        /* version of the list in which this run last changed */
+  struct timespec written; /* when metrics.jsonl was last written; 0: there is none */
+  uint64_t size;           /* of metrics.jsonl */
+  bool is_plan_read;       /* facts.steps was looked for */
+  RunFacts facts;
+  Series series;
+  BoardSystem system;
+  double wanted; /* monotonic seconds: when somebody last asked for its curves */
+  double system_wanted;
+} BoardRun;
+
+struct Board {
+  char dir[FILE_PATH_MAX];
+  pthread_mutex_t lock; /* protects everything below */
+  pthread_cond_t wake;  /* something is wanted, or the board closes */
+  pthread_t reader;
+  bool is_closing;
+  bool is_searched; /* the first search is complete */
+  bool is_cut;      /* there are more runs than the board shows */
+  uint64_t version; /* of the list of runs */
+  BoardRun **run;
+  size_t runs, run_room;
+};
+
+double board_now(void); /* Returns monotonic seconds. */
+/* Returns the run with this id, or NULL. */
+BoardRun *board_find_run(Board *b, const char *id);
+/* The reader thread. */
+void *board_read_runs(void *board);
+/* Frees the least recently used curves, so that another run can be loaded. */
+void board_make_room(Board *b);
+
+#endif

@@ -1,0 +1,73 @@
+/* The curves of one run, read from a metrics.jsonl that may be growing, in bounded memory.
+ *
+ * Two ways of reading, so that a file of any size is shown at once and is exact soon after:
+ *   sample  the lines at SAMPLE_PLACES places of the file; takes milliseconds
+ *   exact   every line, series_read by series_read; afterwards only what has been appended
+ * A file that was truncated or replaced is read again from its beginning. An incomplete last line
+ * waits until its line break has been written. Steps that the run has undone are removed
+ * (docs/formats.md). One thread at a time. Depends on board_buckets, board_line. */
+#ifndef MONITOR_BOARD_SERIES_H
+#define MONITOR_BOARD_SERIES_H
+
+#include "base/file.h"
+#include "monitor/board_buckets.h"
+#include "monitor/board_line.h"
+
+#define SERIES_EVENTS 512 /* the last ones are kept */
+
+/* A line of the file, read again when it is asked for. */
+typedef struct {
+  uint64_t offset;
+  uint32_t len;
+} SeriesLine;
+
+/* At `offset` the run has returned to `step`: lines before it with a greater step do not count. */
+typedef struct {
+  uint64_t offset;
+  double step;
+} SeriesUndo;
+
+/* The records of one kind. */
+typedef struct {
+  Buckets buckets;
+  /* In the order of the file, with increasing steps: an entry makes earlier ones with the same
+   * or a greater step superfluous. */
+  SeriesUndo *undo;
+  size_t undos, undo_room;
+} SeriesKind;
+
+typedef struct {
+  SeriesKind kind[LINE_KINDS];
+  uint64_t offset;                 /* where the first line begins that was not read */
+  SeriesLine event[SERIES_EVENTS]; /* event number i is event[i % SERIES_EVENTS] */
+  uint64_t events;
+  SeriesLine ranks; /* the last record of the times of each rank; len 0: none */
+} SeriesData;
+
+typedef struct {
+  char path[FILE_PATH_MAX];
+  uint64_t device, inode, size; /* of the file, when it was last looked at */
+  uint64_t generation;          /* increases when the file is read from its beginning */
+  SeriesData *sample;           /* shown until `exact` has come to the end of the file */
+  SeriesData *exact;
+  bool is_exact; /* every line of the file that existed at the last refresh was read */
+} Series;
+
+/* Looks at the file: whether it has grown, was truncated or replaced. Returns false if there is no
+ * such file; what was read stays. */
+bool series_refresh(Series *s);
+/* Reads a sample of the file, if nothing of it was read yet. */
+NODISCARD Err series_sample(Series *s);
+/* Reads at most `bytes` of lines that were not read yet; sets is_exact after the last. */
+NODISCARD Err series_read(Series *s, size_t bytes);
+/* Returns what to show, or NULL if nothing was read. */
+const SeriesData *series_data(const Series *s);
+/* Reads the records of one kind with from <= step <= to again, so that they fill the buckets of
+ * `out`. Needs is_exact. Sets *is_read to false if that part of the file is larger than `bytes`. */
+NODISCARD Err series_zoom(const Series *s, LineKind kind, double from, double to, size_t bytes,
+                          Buckets *out, bool *is_read);
+/* Appends the text of a line. Appends nothing if the file no longer has it. */
+void series_line(const Series *s, SeriesLine line, Str *out);
+void series_free(Series *s); /* Frees the data; the path stays. */
+
+#endif

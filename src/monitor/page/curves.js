@@ -1,0 +1,178 @@
+// The charts of the views Curves and Speed: which fields they show, fetching what they need, zoom.
+
+import { Chart, kindOf, nameOf } from './chart.js';
+import * as store from './store.js';
+
+const CURVES = ['nll', 'valid_nll', 'valid_bleu', 'target_tokens_per_s', 'lr', 'grad_norm'];
+const SPEED = ['target_tokens_per_s', 'steps_per_s', 'tflops_per_s', 'mfu'];
+const PARTS = [['data_wait_ms', 'waiting for data', '#b8860b'], ['forward_ms', 'forward', '#1f77d0'],
+  ['backward_ms', 'backward', '#8a63d2'], ['comm_wait_ms', 'all-reduce not hidden', '#d0393b'],
+  ['update_ms', 'update', '#2c9a4b'], ['checkpoint_ms', 'checkpoints', '#7d6a5d']];
+
+let charts = new Map(); // by field; of the view that is shown
+let shownView = '';
+let zoom = null; // the range of the axis that all charts show; null: everything
+let zoomTimer = 0;
+
+export function isZoomed() {
+  return zoom !== null;
+}
+
+export function setZoom(range) {
+  zoom = range;
+  for (const run of store.runs.values()) run.zoomed = {};
+  document.getElementById('reset').disabled = !zoom;
+  drawCharts();
+  clearTimeout(zoomTimer);
+  if (zoom) zoomTimer = setTimeout(fetchDetails, 150);
+}
+
+function fieldsOf(view) {
+  return view === 'curves' ? [...CURVES, ...store.settings.extra] : SPEED;
+}
+
+// The fields of a kind that the view needs. Validations and averages are few: all come together.
+function neededFields(view) {
+  const needed = { train: [], valid: [], average: [] };
+  for (const field of fieldsOf(view)) needed[kindOf(field)].push(field);
+  return needed;
+}
+
+export function closeCurve(field) {
+  store.settings.extra = store.settings.extra.filter(other => other !== field);
+  charts.get(field)?.remove();
+  charts.delete(field);
+  store.writeAddress();
+}
+
+function makeCharts(view) {
+  if (shownView !== view) {
+    for (const chart of charts.values()) chart.remove();
+    charts = new Map();
+    shownView = view;
+  }
+  const parent = document.getElementById(view);
+  const axis = () => store.settings.axis;
+  for (const field of fieldsOf(view)) {
+    if (charts.has(field)) continue;
+    const isExtra = store.settings.extra.includes(field);
+    charts.set(field, new Chart(parent, {
+      title: nameOf(field), axis, onZoom: setZoom, includesZero: view === 'speed',
+      onClose: isExtra ? () => closeCurve(field) : null,
+    }));
+  }
+  if (view === 'speed' && !charts.has('parts'))
+    charts.set('parts', new Chart(parent, {
+      title: 'Parts of a step on rank 0, in ms', axis, onZoom: setZoom, isStacked: true, hasKey: true,
+    }));
+}
+
+// Finds the step at a place of another axis, or the place of a step.
+function convert(series, from, to, value) {
+  const a = series[from], b = series[to];
+  let low = 0, high = a.length - 1;
+  if (high < 0) return null;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (a[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  if (low === 0) return b[0];
+  const share = Math.min(1, (value - a[low - 1]) / (a[low] - a[low - 1] || 1));
+  return b[low - 1] + share * (b[low] - b[low - 1]);
+}
+
+async function fetchDetails() {
+  const view = shownView, range = zoom;
+  const { axis } = store.settings;
+  const tasks = [];
+  for (const run of store.selectedRuns()) {
+    for (const [kind, fields] of Object.entries(neededFields(view))) {
+      const series = run.series[kind];
+      if (!fields.length || !series || !series.step.length) continue;
+      const [from, to] = range.map(x => (axis === 'step' ? x : convert(series, axis, 'step', x)));
+      tasks.push(() => store.fetchZoom(run, kind, fields, Math.max(0, from), Math.max(0, to)).catch(() => {}));
+    }
+  }
+  await store.inParallel(tasks);
+  if (zoom === range && shownView === view) drawCharts();
+}
+
+function seriesOf(run, kind) {
+  return (zoom && run.zoomed[kind]) || run.series[kind];
+}
+
+function lineOf(run, field) {
+  const series = seriesOf(run, kindOf(field));
+  return { name: run.name, colour: run.colour, x: series ? series[store.settings.axis] : [], column: series?.columns[field] };
+}
+
+// Restarts and roll-backs of the selected runs, if these are few.
+function marksOf(selected) {
+  const marks = [];
+  if (selected.length > 6) return marks;
+  for (const run of selected) {
+    const series = run.series.train;
+    if (!series || !series.step.length) continue;
+    for (const event of run.info?.events || []) {
+      const { axis } = store.settings;
+      const x = axis === 'step' ? event.step : convert(series, 'step', axis, event.step);
+      if (x !== null) marks.push({ x, colour: run.colour });
+    }
+  }
+  return marks;
+}
+
+export function drawCharts() {
+  const selected = store.selectedRuns();
+  const { smooth, log } = store.settings;
+  const marks = marksOf(selected);
+  const isLoading = selected.some(run => !run.series.train);
+  const why = selected.length === 0 ? 'No run is selected.' : isLoading ? 'Reading…' : '';
+  for (const [field, chart] of charts) {
+    if (field === 'parts') continue;
+    chart.show(selected.map(run => lineOf(run, field)), { smooth, log, window: zoom, marks, why });
+  }
+  const run = store.focusedRun();
+  const series = run?.parts;
+  charts.get('parts')?.show(!series ? [] : PARTS.map(([field, name, colour]) =>
+    ({ name, colour, x: series[store.settings.axis], column: series.columns[field] })),
+  { smooth, log: false, window: zoom, marks: [], why: 'Unknown: the run has not recorded it.' });
+}
+
+// Keeps the parts of a step apart from other curves: only the run in focus has them.
+async function fetchParts(run) {
+  const holder = { id: run.id, series: { train: run.parts } };
+  await store.fetchSeries(holder, 'train', PARTS.map(part => part[0]));
+  run.parts = holder.series.train;
+}
+
+// Fetches what is new for a view and draws it.
+export async function refreshCurves(view) {
+  makeCharts(view);
+  const needed = neededFields(view);
+  const tasks = [];
+  let hasChanged = false;
+  for (const run of store.selectedRuns()) {
+    for (const [kind, fields] of Object.entries(needed)) {
+      const series = run.series[kind];
+      if (!fields.length || (series && series.exact && !run.isStale && series.names === fields.join(','))) continue;
+      tasks.push(async () => { hasChanged = await store.fetchSeries(run, kind, fields) || hasChanged; });
+    }
+    if (run.isStale || !run.info?.exact)
+      tasks.push(async () => { run.info = await store.fetchJson('api/run', { run: run.id }); });
+    run.isStale = false;
+  }
+  const focused = store.focusedRun();
+  if (view === 'speed' && focused) tasks.push(() => fetchParts(focused));
+  await store.inParallel(tasks.map(task => () => task().catch(() => {})));
+  if (hasChanged || tasks.length) drawCharts();
+}
+
+// The names of columns that have no chart yet.
+export function otherColumns() {
+  const columns = new Set();
+  for (const run of store.selectedRuns())
+    for (const list of Object.values(run.info?.columns || {})) list.forEach(name => columns.add(name));
+  return [...columns].filter(name => !fieldsOf('curves').includes(name)).sort();
+}

@@ -1,0 +1,252 @@
+// The views that are tables: ranks, hosts, samples, options, events. Each has a function that is given
+// an element and fills it; what has not changed is left alone.
+
+import { Chart, formatNumber, formatSeconds } from './chart.js';
+import * as store from './store.js';
+
+function make(tag, text, className) {
+  const element = document.createElement(tag);
+  if (text !== undefined) element.textContent = text;
+  if (className) element.className = className;
+  return element;
+}
+
+function makeTable(heads, rows, className) {
+  const table = make('table', undefined, className);
+  const head = table.createTHead().insertRow();
+  for (const name of heads) {
+    const cell = make('th', name);
+    cell.scope = 'col';
+    head.append(cell);
+  }
+  const body = table.createTBody();
+  for (const cells of rows) {
+    const row = body.insertRow();
+    cells.forEach((content, i) => {
+      const cell = row.insertCell();
+      cell.dataset.name = heads[i];
+      cell.append(content);
+    });
+  }
+  return table;
+}
+
+// Replaces the contents only if they differ, so that a selection in the text stays.
+function fill(element, ...contents) {
+  const next = document.createElement('div');
+  next.append(...contents);
+  if (next.innerHTML !== element.innerHTML) element.replaceChildren(...next.childNodes);
+}
+
+function note(text) {
+  return make('p', text, 'note');
+}
+
+export function formatBytes(bytes) {
+  if (bytes === undefined || bytes === null || !isFinite(bytes)) return 'unknown';
+  for (const [unit, name] of [[1e12, 'TB'], [1e9, 'GB'], [1e6, 'MB'], [1e3, 'kB']])
+    if (bytes >= unit) return Number((bytes / unit).toPrecision(3)) + ' ' + name;
+  return Math.round(bytes) + ' B';
+}
+
+function orUnknown(value, unit) {
+  return value === undefined || value === null ? 'unknown' : formatNumber(value) + unit;
+}
+
+// Times per rank
+
+export function showRanks(element, run) {
+  const ranks = run?.info?.ranks;
+  const times = ranks?.rank_ms;
+  if (!Array.isArray(times) || !times.length) {
+    fill(element, note(run ? `Unknown: ${run.name} has not recorded the times of its ranks.` : 'No run is selected.'));
+    return;
+  }
+  const most = Math.max(...times), wait = ranks.rank_wait_ms || [], data = ranks.rank_data_ms || [];
+  const own = times.map((ms, i) => ms - (wait[i] ?? 0));
+  const slowest = own.indexOf(Math.max(...own));
+  const rows = times.map((ms, i) => {
+    const meter = make('meter');
+    meter.max = most;
+    meter.value = ms;
+    meter.title = formatNumber(ms) + ' ms';
+    return [String(i), ranks.hosts?.[i] ?? 'unknown', orUnknown(ms, ' ms'), meter, orUnknown(wait[i], ' ms'),
+      orUnknown(data[i], ' ms'), orUnknown(wait[i] === undefined ? undefined : own[i], ' ms')];
+  });
+  const table = makeTable(['Rank', 'Host', 'Step', '', 'Waits for others', 'Waits for data', 'Own work'], rows);
+  const text = times.length > 1 && wait.length
+    ? `${run.name}, step ${ranks.step}: rank ${slowest} has the most work of its own, ${formatNumber(own[slowest])} ms of a step; the others wait for it.`
+    : `${run.name}, step ${ranks.step}.`;
+  const scroll = make('div', undefined, 'scroll');
+  scroll.append(table);
+  fill(element, make('p', text), scroll);
+}
+
+// Hosts and GPUs
+
+const hostCharts = new Map();
+const HOST_CURVES = [
+  ['CPU, mean of the cores, in percent', ['cpu'], formatNumber], ['Memory', ['memory_used', 'process_memory'], formatBytes],
+  ['Network, bytes per second', ['received', 'sent'], formatBytes], ['Disk, bytes per second', ['disk_read', 'disk_written'], formatBytes],
+  ['GPUs busy, in percent', 'busy', formatNumber], ['Memory of the GPUs', 'memory_used', formatBytes],
+  ['Power of the GPUs, in watts', 'watts', formatNumber], ['Temperature of the GPUs, in °C', 'celsius', formatNumber]];
+
+function sumOf(cards, what) {
+  const values = Object.entries(cards || {}).filter(([name]) => name !== 'lo').map(([, card]) => card[what]).filter(isFinite);
+  return values.length ? values.reduce((a, b) => a + b) : undefined;
+}
+
+function rate(bytes) {
+  return bytes === undefined ? 'unknown' : formatBytes(bytes) + '/s';
+}
+
+function hostRow(host) {
+  const now = host.latest || {};
+  const cpu = Array.isArray(now.cpu) && now.cpu.length ? now.cpu.reduce((a, b) => a + b) / now.cpu.length : undefined;
+  const speeds = Object.entries(now.net || {}).filter(([name, card]) => name !== 'lo' && card.speed)
+    .map(([name, card]) => `${name} ${card.speed} Mbit/s`);
+  return [host.name, cpu === undefined ? 'unknown' : `${Math.round(cpu)} % of ${now.cpu.length} cores`,
+    `${formatBytes(now.memory_used)} of ${formatBytes(now.memory_total)}`, formatBytes(now.process_memory),
+    rate(sumOf(now.net, 'received')), rate(sumOf(now.net, 'sent')), speeds.join(', ') || 'unknown', formatBytes(now.disk_free),
+    now.time ? new Date(now.time * 1000).toLocaleTimeString() : 'unknown'];
+}
+
+function gpuRows(host) {
+  return (host.latest?.gpu || []).map(gpu => [host.name, `${gpu.index ?? '?'}: ${gpu.name ?? 'unknown'}`, gpu.busy === undefined ? 'unknown' : Math.round(gpu.busy) + ' %',
+    `${formatBytes(gpu.memory_used)} of ${formatBytes(gpu.memory_total)}`,
+    `${orUnknown(gpu.watts, ' W')}${gpu.watts_limit ? ` of ${gpu.watts_limit} W` : ''}`, orUnknown(gpu.celsius, ' °C'),
+    orUnknown(gpu.sm_mhz, ' MHz'), gpu.throttle === undefined ? 'unknown' : gpu.throttle.join(', ').replaceAll('_', ' ') || 'none']);
+}
+
+export async function showHosts(element, run) {
+  if (!run) return fill(element, note('No run is selected.'));
+  const answer = await store.fetchJson('api/system', { run: run.id });
+  const label = document.getElementById('host-label');
+  label.hidden = answer.hosts.length === 0;
+  if (!answer.hosts.length) {
+    hostCharts.forEach(chart => chart.remove());
+    hostCharts.clear();
+    return fill(element, note(`Unknown: ${run.name} has no samples of its hosts (system.jsonl).`));
+  }
+  const hosts = makeTable(['Host', 'CPU', 'Memory', 'Memory of the ranks', 'Received', 'Sent', 'Network cards', 'Free disk', 'At'],
+    answer.hosts.map(hostRow));
+  const gpus = answer.hosts.flatMap(gpuRows);
+  const scroll = make('div', undefined, 'scroll');
+  scroll.append(hosts);
+  if (gpus.length)
+    scroll.append(makeTable(['Host', 'GPU', 'Busy', 'Memory', 'Power', 'Temperature', 'Clock', 'Throttled by'], gpus));
+  fill(element, scroll, note(gpus.length ? '' : 'GPUs: none was measured on these hosts.'),
+    note(answer.cut ? 'There are more hosts than the board shows.' : ''));
+  fillSelect(document.getElementById('host'), answer.hosts.map((host, i) => [String(i), host.name]));
+  await showHistory(run, answer.hosts);
+}
+
+// Sets the choices of a select element, and keeps the one that is selected.
+export function fillSelect(select, choices, value = select.value) {
+  const text = JSON.stringify(choices);
+  if (select.dataset.choices !== text) {
+    select.dataset.choices = text;
+    select.replaceChildren(...choices.map(([key, name]) => new Option(name, key)));
+  }
+  if (choices.some(choice => choice[0] === value)) select.value = value;
+}
+
+async function showHistory(run, hosts) {
+  const index = Number(document.getElementById('host').value) || 0;
+  const parent = document.getElementById('host-charts');
+  const columns = hosts[index]?.columns || [];
+  const wanted = HOST_CURVES.map(([title, fields, format]) => [title, Array.isArray(fields) ? fields
+    : columns.filter(name => /^gpu\d+_/.test(name) && name.endsWith('_' + fields) && name.split('_').slice(1).join('_') === fields), format])
+    .map(([title, fields, format]) => [title, fields.filter(name => columns.includes(name)), format]).filter(([, fields]) => fields.length);
+  const names = wanted.flatMap(([, fields]) => fields);
+  run.history ||= {};
+  for (let i = 0; i < names.length; i += 16) await fetchHistory(run, index, names.slice(i, i + 16));
+  for (const [title, chart] of hostCharts) {
+    if (wanted.some(curve => curve[0] === title)) continue;
+    chart.remove();
+    hostCharts.delete(title);
+  }
+  const colours = ['#1f77d0', '#e0651b', '#2c9a4b', '#c63d8f', '#8a63d2', '#b8860b', '#0f9aa8', '#d0393b'];
+  for (const [title, fields, format] of wanted) {
+    if (!hostCharts.has(title))
+      hostCharts.set(title, new Chart(parent, { title, axis: () => 'time', includesZero: true, format, hasKey: true, onZoom: () => {} }));
+    hostCharts.get(title).show(fields.map((field, i) => {
+      const series = run.history[index + '/' + names.slice(Math.floor(names.indexOf(field) / 16) * 16).slice(0, 16).join(',')];
+      return { name: field.replaceAll('_', ' '), colour: colours[i % colours.length], x: series.step.map(s => s * 1000), column: series.columns[field] };
+    }), {});
+  }
+}
+
+async function fetchHistory(run, host, fields) {
+  const key = host + '/' + fields.join(',');
+  const known = run.history[key];
+  const answer = await store.fetchJson('api/host', {
+    run: run.id, host, fields: fields.join(','), epoch: known?.epoch || '', have: known?.step.length || 0,
+  });
+  if (known && known.epoch === answer.epoch) store.appendBuckets(known, answer);
+  else run.history[key] = answer;
+}
+
+// Samples
+
+export async function showSamples(element, run) {
+  if (!run) return fill(element, note('No run is selected.'));
+  const { samples } = await store.fetchJson('api/samples', { run: run.id });
+  const select = document.getElementById('sample-step');
+  document.getElementById('sample-label').hidden = samples.length === 0;
+  if (!samples.length)
+    return fill(element, note(`Unknown: ${run.name} has no samples yet (samples.jsonl). A validation with BLEU writes some.`));
+  const steps = samples.map(sample => String(sample.step)).reverse();
+  const followsLast = !select.value || select.value === select.dataset.last;
+  fillSelect(select, steps.map(step => [step, Number(step).toLocaleString('en')]), followsLast ? steps[0] : select.value);
+  select.dataset.last = steps[0];
+  const shown = samples.find(sample => String(sample.step) === select.value) || samples[samples.length - 1];
+  const rows = Array.isArray(shown.samples) ? shown.samples : [];
+  const heads = [...new Set(rows.flatMap(row => Object.keys(row)))];
+  const table = makeTable(heads.map(name => name[0].toUpperCase() + name.slice(1)),
+    rows.map(row => heads.map(name => String(row[name] ?? ''))), 'wide');
+  table.querySelectorAll('td').forEach(cell => { cell.className = 'text'; });
+  fill(element, table);
+}
+
+// Options
+
+export function showOptions(element, selected) {
+  const known = selected.filter(run => run.info).slice(0, 30);
+  if (!known.length) return fill(element, note(selected.length ? 'Reading…' : 'No run is selected.'));
+  const maps = known.map(run => new Map(run.info.config));
+  const all = [...new Set(maps.flatMap(map => [...map.keys()]))].sort();
+  const differs = name => new Set(maps.map(map => map.get(name))).size > 1;
+  const shown = all.filter(name => !store.settings.differences || (differs(name) && name !== 'run'));
+  const table = makeTable(['Option', ...known.map(run => run.name)],
+    shown.map(name => [name, ...maps.map(map => map.get(name) ?? 'default')]));
+  [...table.tBodies[0].rows].forEach((row, i) => { row.className = known.length > 1 && differs(shown[i]) ? 'differs' : ''; });
+  const empty = known.length < 2 ? 'Select two runs or more to see what differs.' : 'These runs have the same options.';
+  fill(element, shown.length ? table : note(all.length ? empty : 'Unknown: the run has no config.'));
+}
+
+// Events
+
+function describeEvent(event) {
+  if (event.event === 'restart')
+    return `Restart ${event.restart_count ?? ''}: ${event.restart_reason || 'the reason is unknown'}`;
+  if (event.event === 'rollback')
+    return `Roll-back from step ${event.rolled_back_from ?? 'unknown'}; the learning rate is multiplied by ${orUnknown(event.lr_scale, '')}`;
+  const rest = Object.entries(event).filter(([key]) => !['event', 'step', 'seconds', 'undone_after'].includes(key));
+  return `${event.event}${rest.length ? ': ' : ''}${rest.map(([key, value]) => `${key.replaceAll('_', ' ')} ${JSON.stringify(value)}`).join(', ')}`;
+}
+
+function eventsOf(run) {
+  const events = (run.info?.events || []).map(event => ({ run, step: event.step, when: formatSeconds(event.seconds ?? 0) + ' of training', text: describeEvent(event) }));
+  const checkpoints = (run.info?.checkpoints || []).map(c => ({
+    run, step: c.step, when: new Date(c.time * 1000).toLocaleString(), text: c.is_best ? 'Checkpoint, the best so far' : 'Checkpoint',
+  }));
+  return [...events, ...checkpoints];
+}
+
+export function showEvents(element, selected) {
+  const events = selected.flatMap(eventsOf).sort((a, b) => b.step - a.step).slice(0, 1000);
+  if (!events.length) return fill(element, note(selected.length ? 'No checkpoints, restarts or roll-backs.' : 'No run is selected.'));
+  fill(element, makeTable(['Step', 'Run', 'When', 'What'],
+    events.map(event => [event.step.toLocaleString('en'), event.run.name, event.when, event.text])));
+}

@@ -76,13 +76,18 @@ static Err print_launch_line(const ClusterSpec *spec, const Reach *r) {
     str_addc(&line, ' ');
     str_add_shell(&line, r->word[i]);
   }
-  const char *shared = spec->mounts ? spec->mount[0].point : "/SHARED";
   Err err = str_check(&line);
   if (!err)
+    printf("\nStart ranks on these hosts with:\n  trireme launch%s -- train ", str_text(&line));
+  if (!err && spec->mounts)
+    printf("--data %s/data --run %s/run\n", spec->mount[0].point, spec->mount[0].point);
+  else if (!err)
     printf(
-        "\nStart ranks on these hosts with:\n"
-        "  trireme launch%s -- train --data %s/data --run %s/run\n",
-        str_text(&line), shared, shared);
+        "--data DATA --run RUN\n"
+        "DATA: a data set that every host has under this path. RUN: a directory for the "
+        "results, "
+        "written on %s.\n",
+        spec->hosts->host[0].name);
   str_free(&line);
   return err ? err : out_check();
 }

@@ -1,6 +1,7 @@
 /* Runs functions of cluster.sh on one host, copies files to it, and explains failures. Secrets
  * are passed on standard input, never as arguments. Depends on session, ssh. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -9,22 +10,43 @@
 
 #define LINE_LIMIT 4096 /* longer lines, in bytes, come from start-up files and are ignored */
 
+/* Runs `ssh -G`, which prints the settings for a host without connecting. Call session_free in any
+ * case. */
+static Err read_settings(const SshCall *settings, double limit, SessionEnd *end) {
+  Session s = {.argv = (const char *const *)settings->word, .limit = limit};
+  TRY(session_run(&s, end));
+  if (end->is_timed_out)
+    return err_set(ERR_WORK,
+                   "ssh has not read its configuration in %.0f s (ssh -G); look for a command "
+                   "that hangs (Match exec) in ~/.ssh/config",
+                   limit);
+  if (end->status != 0)
+    return err_set(ERR_WORK,
+                   "ssh cannot read its configuration (ssh -G): %s; check ~/.ssh/config",
+                   end->err.len ? str_text(&end->err) : "no message");
+  return ERR_OK;
+}
+
 /* Sets *is_off if the user's ssh configuration turns host-key checking off for this host. */
 static Err read_check_off(const SshCall *settings, double limit, bool *is_off) {
   SessionEnd end;
-  Session s = {.argv = (const char *const *)settings->word, .limit = limit};
-  Err err = session_run(&s, &end);
-  if (!err && end.is_timed_out)
-    err = err_set(ERR_WORK,
-                  "ssh has not read its configuration in %.0f s (ssh -G); look for a command "
-                  "that hangs (Match exec) in ~/.ssh/config",
-                  limit);
-  if (!err && end.status != 0)
-    err =
-        err_set(ERR_WORK, "ssh cannot read its configuration (ssh -G): %s; check ~/.ssh/config",
-                end.err.len ? str_text(&end.err) : "no message");
+  Err err = read_settings(settings, limit, &end);
   *is_off = !err && ssh_is_check_off(str_text(&end.out));
   session_free(&end);
+  return err;
+}
+
+Err cluster_read_port(const ClusterSpec *spec, const Host *host, int *port) {
+  SshCall call = {0};
+  SessionEnd end = {0};
+  *port = spec->ssh.port;
+  if (*port) return ERR_OK;
+  Err err = ssh_call_settings(&call, host, &spec->ssh);
+  if (!err) err = read_settings(&call, spec->timeout, &end);
+  const char *line = err ? NULL : strstr(str_text(&end.out), "\nport ");
+  if (line) *port = atoi(line + strlen("\nport "));
+  session_free(&end);
+  ssh_call_free(&call);
   return err;
 }
 
@@ -40,9 +62,26 @@ static Err make_interactive(SshCall *call, bool must_check) {
   return mem_dup(&call->word[2], setting[1], strlen(setting[1]));
 }
 
+bool cluster_is_here(const Host *host) {
+  return hosts_is_local(host) && hosts_is_own_user(host);
+}
+
+/* Makes the arguments of a command, or of a shell, on this machine. */
+static Err make_local(SshCall *call, const char *const *command) {
+  const char *shell = getenv("SHELL");
+  const char *const interactive[] = {shell && *shell ? shell : "sh", NULL};
+  *call = (SshCall){0};
+  for (const char *const *word = command ? command : interactive; *word; word++) {
+    TRY(mem_dup(&call->word[call->words], *word, strlen(*word)));
+    call->words++;
+  }
+  return ERR_OK;
+}
+
 Err cluster_make_call(SshCall *call, const ClusterSpec *spec, const Host *host,
                       const char *const *command) {
   bool is_off;
+  if (cluster_is_here(host)) return make_local(call, command);
   TRY(ssh_call_settings(call, host, &spec->ssh));
   TRY(read_check_off(call, spec->timeout, &is_off));
   if (!command) return make_interactive(call, is_off);
@@ -73,7 +112,8 @@ static void add_last_lines(Str *out, const char *text, int most) {
 /* Sets the error for a failed session: a failure of ssh itself with its remedy, or otherwise
  * the last lines that cluster.sh printed to standard error. */
 static Err explain_end(const Member *m, int status, const char *said) {
-  if (status == 255) return ssh_explain(ssh_judge(status, said), m->host, &m->spec->ssh, said);
+  if (status == 255 && !cluster_is_here(m->host))
+    return ssh_explain(ssh_judge(status, said), m->host, &m->spec->ssh, said);
   Str why = {0};
   add_last_lines(&why, said, 3);
   if (!why.len) str_addf(&why, "exit status %d without a message", status);

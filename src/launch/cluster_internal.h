@@ -41,7 +41,12 @@ typedef enum { PROGRESS_HIDDEN, PROGRESS_SHOWN } ClusterProgress;
 NODISCARD Err cluster_steps(const ClusterSpec *spec, const Step *steps, size_t count,
                             ClusterProgress progress, char *dir);
 
-/* Makes the arguments of ssh for a host. `command` (ends with NULL) are words for its login
+/* Returns true if the host is this machine and the user is the caller: steps run without ssh. */
+bool cluster_is_here(const Host *host);
+/* Finds the port of a host's ssh daemon: --ssh-port, or that of the user's ssh configuration. */
+NODISCARD Err cluster_read_port(const ClusterSpec *spec, const Host *host, int *port);
+
+/* Makes the arguments of ssh for a host, or of the command itself if cluster_is_here(). `command` (ends with NULL) are words for its login
  * shell; if there are none, the session is interactive and ssh may ask questions. Host keys are
  * checked even if the user's configuration turns that off. Call ssh_call_free also after an
  * error. */

@@ -7,11 +7,11 @@
 
 #include "base/file.h"
 #include "base/jsondoc.h"
+#include "base/mem.h"
 #include "base/out.h"
-#include "launch/cluster.h"
+#include "launch/cluster_internal.h"
 
 #define INVENTORY_LIMIT ((size_t)16 << 20)
-#define SSH_PORT        22
 #define MOST_GROUPS     16
 #define GROUP_MAX       32 /* size of a buffer for "sg-" and 17 hexadecimal digits */
 
@@ -97,13 +97,46 @@ static bool is_listed(const ClusterSpec *spec, size_t index) {
   return false;
 }
 
+/* Prints one line for each port of ssh daemons; port[] has one for each host, 0: this machine. */
+static void print_ssh_ports(const ClusterSpec *spec, const int *port) {
+  const HostList *hosts = spec->hosts;
+  const char *all = "every host";
+  for (size_t i = 0; i < hosts->count; i++)
+    if (!port[i]) all = "every other host";
+  for (size_t i = 0; i < hosts->count; i++) {
+    bool is_listed = port[i] == 0, is_common = true;
+    Str names = {0};
+    for (size_t k = 0; k < hosts->count; k++) {
+      if (k < i && port[k] == port[i]) is_listed = true;
+      if (port[k] && port[k] != port[i]) is_common = false;
+      if (port[k] == port[i])
+        str_addf(&names, "%s%s", names.len ? ", " : "", hosts->host[k].name);
+    }
+    if (!is_listed)
+      printf("  TCP %-11d from this machine to %.200s: ssh\n", port[i],
+             is_common ? all : str_text(&names));
+    str_free(&names);
+  }
+}
+
+static Err print_ssh_rules(const ClusterSpec *spec) {
+  int *port;
+  Err err = ERR_OK;
+  TRY(mem_alloc(&port, spec->hosts->count, sizeof *port));
+  for (size_t i = 0; i < spec->hosts->count && !err; i++) {
+    const Host *host = &spec->hosts->host[i];
+    if (!cluster_is_here(host)) err = cluster_read_port(spec, host, &port[i]);
+  }
+  if (!err) print_ssh_ports(spec, port);
+  mem_free(port);
+  return err;
+}
+
 Err cluster_print_rules(const ClusterSpec *spec, const char *inventory) {
   Groups groups = {0};
   if (inventory) TRY(read_groups(&groups, inventory));
-  printf(
-      "\nPorts that must be open; trireme opens none:\n"
-      "  TCP %-11d from this machine to every host: ssh\n",
-      spec->ssh.port ? spec->ssh.port : SSH_PORT);
+  printf("\nPorts that must be open; trireme opens none:\n");
+  TRY(print_ssh_rules(spec));
   if (spec->hosts->count > 1)
     printf(
         "  TCP 1024-65535  from host to host, from nowhere else: MPI and NCCL choose ports\n");

@@ -21,6 +21,7 @@ typedef struct {
   Err err;
   ErrRecord error;
   int status;
+  bool has_begun; /* the host has started the command */
   pthread_t thread;
   bool has_thread;
 } Remote;
@@ -62,6 +63,7 @@ static void *run_remote(void *argument) {
   if (!r->err) r->err = session_run(&s, &end);
   if (!r->err && end.is_timed_out) r->err = cluster_explain_timeout(r->spec, r->host, &end);
   r->status = end.status;
+  r->has_begun = end.has_begun;
   if (r->err) r->error = err_take(r->err);
   session_free(&end);
   ssh_call_free(&call);
@@ -72,7 +74,7 @@ static void *run_remote(void *argument) {
  * when the ssh connection ends. The script notices the end because its standard input closes;
  * sshd alone would leave the command running. */
 static Err write_script(Str *script, const char *const *words, size_t count) {
-  str_add(script, "{\necho " CLUSTER_BEGIN "\nexec 3<&0\nset --");
+  str_add(script, "{\necho " CLUSTER_BEGIN "\ncd\nexec 3<&0\nset --");
   if (count == 1) str_add(script, " sh -c");
   for (size_t i = 0; i < count; i++) {
     str_addc(script, ' ');
@@ -101,8 +103,9 @@ static Err report_ends(const Remote *remote, size_t count) {
     failed += r->err || r->status != 0;
     if (r->err)
       log_warn("%s: %s", r->host->name, r->error.text);
-    else if (r->status == 255)
-      log_warn("%s: ssh failed, or the command ended with status 255", r->host->name);
+    else if (r->status == 255 && !r->has_begun)
+      log_warn("%s: ssh failed, and the command was not started; see its message above",
+               r->host->name);
     else if (r->status)
       log_warn("%s: exit status %d", r->host->name, r->status);
   }
@@ -184,8 +187,8 @@ Err cluster_ssh(const ClusterSpec *spec, const char *which) {
   if (!err) {
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
-    execvp("ssh", call.word);
-    err = err_errno("cannot start", "ssh");
+    execvp(call.word[0], call.word);
+    err = err_errno("cannot start", call.word[0]);
   }
   ssh_call_free(&call);
   return err;

@@ -73,6 +73,7 @@ static void gather_facts(DoctorHosts *d) {
       continue;
     }
     d->host[i].has_facts = true;
+    if (!doctor_is_member(d, i)) continue; /* no ranks run there */
     doctor_judge_machine(&d->findings, doctor_name(d, i), &d->host[i].facts, &d->needs);
   }
 }

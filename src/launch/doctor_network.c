@@ -121,11 +121,12 @@ static Err try_everywhere(DoctorHosts *d, Failures *failures) {
   return ERR_OK;
 }
 
-/* Lists the hosts that have facts; index[] are their numbers. */
+/* Lists the hosts of the run that have facts; index[] are their numbers. A machine that only starts
+ * the run needs ssh to the hosts and nothing else, because mpirun runs on the first host. */
 static size_t list_machines(const DoctorHosts *d, NetworkMachine *machine, size_t *index) {
   size_t n = 0;
   for (size_t i = 0; i < d->sessions.count; i++) {
-    if (!d->host[i].has_facts || !d->sessions.list[i].is_ready) continue;
+    if (!d->host[i].has_facts || !doctor_is_member(d, i)) continue;
     machine[n] = (NetworkMachine){doctor_name(d, i), &d->host[i].networks};
     index[n++] = i;
   }

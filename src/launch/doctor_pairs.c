@@ -247,10 +247,11 @@ static void judge_all(DoctorHosts *d) {
   bool is_far = latency > FAR_LATENCY;
   findings_add(
       &d->findings, is_far ? FINDING_WARNING : FINDING_OK, "", "links",
-      "%zu pairs: %s (%s-%s) to %s, latency at most %.2f ms. Over the slowest link the "
+      "%zu pair%s: %s (%s-%s) to %s, latency at most %.2f ms. Over the slowest link the "
       "gradient of %s needs at least %.3f s",
-      d->pairs, low, doctor_name(d, slowest->a), doctor_name(d, slowest->b), high,
-      1e3 * latency, str_of_bytes(bytes, d->needs.gradient), seconds);
+      d->pairs, d->pairs == 1 ? "" : "s", low, doctor_name(d, slowest->a),
+      doctor_name(d, slowest->b), high, 1e3 * latency, str_of_bytes(bytes, d->needs.gradient),
+      seconds);
   if (is_far)
     findings_remedy(&d->findings,
                     "use hosts in one place (cloud: one availability zone, a "

@@ -2,6 +2,7 @@
 #include "launch/hosts.h"
 
 #include <arpa/inet.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,4 +70,12 @@ bool hosts_is_local(const Host *host) {
   size_t len = strlen(own);
   return strncasecmp(address, own, len) == 0 &&
          (!address[len] || (!strchr(own, '.') && address[len] == '.'));
+}
+
+bool hosts_is_own_user(const Host *host) {
+  struct passwd me, *found = NULL;
+  char text[4096];
+  if (!host->user[0]) return true;
+  return getpwuid_r(getuid(), &me, text, sizeof text, &found) == 0 && found &&
+         strcmp(me.pw_name, host->user) == 0;
 }

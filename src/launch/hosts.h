@@ -56,5 +56,7 @@ NODISCARD Err hosts_parse_aws(HostList *list, const char *text, size_t len, cons
 /* Returns true if the host is this machine: localhost, 127.0.0.0/8, ::1, or this machine's host
  * name, with or without its domain. Other names are not resolved. */
 bool hosts_is_local(const Host *host);
+/* Returns true if the host names no user, or the user of this process. */
+bool hosts_is_own_user(const Host *host);
 
 #endif

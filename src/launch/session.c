@@ -88,6 +88,8 @@ static void pass_lines(Child *c, const Session *s, SessionEnd *end, int stream,
       if (line->len < SESSION_OUTPUT_MAX) str_addc(line, bytes[i]);
       continue;
     }
+    /* ssh ends its own messages with a carriage return and a line feed. */
+    if (line->len && line->s[line->len - 1] == '\r') line->s[--line->len] = '\0';
     pass_line(s, end, stream, str_text(line));
     str_clear(line);
   }

@@ -25,7 +25,7 @@ typedef struct {
   double limit;
   const char *begin;
   bool may_pause; /* no time limit after the beginning */
-  /* Called for each line of output, without its line break; stream is 1 or 2. NULL: output is
+  /* Called for each line of output, without its line break (LF or CR LF); stream is 1 or 2. NULL: output is
    * stored in SessionEnd. */
   void (*on_line)(void *argument, int stream, const char *line);
   void *argument;

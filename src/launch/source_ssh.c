@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <netdb.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -68,8 +67,7 @@ static bool resolves_to_own(const char *name, const NetworkList *own) {
 /* Returns true if the host is this machine and the user is this process's. For another user ssh
  * is needed, because the agent must have that user's rights. */
 static bool is_this_machine(const Host *host, const NetworkList *own) {
-  const struct passwd *me = getpwuid(getuid());
-  if (host->user[0] && (!me || strcmp(me->pw_name, host->user) != 0)) return false;
+  if (!hosts_is_own_user(host)) return false;
   return hosts_is_local(host) || resolves_to_own(host->address, own);
 }
 

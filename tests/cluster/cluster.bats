@@ -81,7 +81,7 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
     [ "$(enter $host sed -n 3p /etc/fstab)" = "nas:/export /mnt/data nfs nofail,_netdev,hard,x-trireme.cluster 0 0" ]
     enter $host grep -q "^nas:/export /mnt/data " /proc/mounts
   done
-  [[ "$output" == *"TCP 4444        from this machine to every host"* ]]
+  [[ "$output" == *"TCP 4444        from this machine to every other host: ssh"* ]]
   [[ "$output" == *"TCP 1024-65535  from host to host, from nowhere else"* ]]
   [[ "$output" == *"TCP 2049        from every host to nas: NFS"* ]]
   [[ "$output" == *"trireme launch --hosts h1,h2 "*" --remote-program /opt/trireme/bin/trireme -- train --data /mnt/data/data --run /mnt/data/run"* ]]
@@ -393,6 +393,49 @@ is_gone() { ! is_running "$1"; }
     --preset tiny --steps 2 --valid-every 0 --batch-tokens 256 --micro-batches 2 > out 2>&1 || { cat out; false; }
   grep -q "done at step 2" out
   [ -e run/checkpoints ]
+}
+
+@test "localhost is this machine, without ssh; the port of ssh's configuration is printed" {
+  mkdir bin
+  printf '#!/bin/sh\nprintf "%%s\\n" "$@" >> "%s/arguments"\nexec /usr/bin/ssh "$@"\n' "$PWD" > bin/ssh
+  chmod 755 bin/ssh
+  enter h1 bash -c 'cp /etc/ssh/ssh_config /run/kept; printf "Host h2\n  Port %s\n" "$1" >> /etc/ssh/ssh_config' - $SSH_PORT
+  hosts=(--hosts localhost,h2 --ssh-key "$LAB/key")
+  PATH=$PWD/bin:$PATH run --separate-stderr cluster up --no-doctor
+  [ "$status" -eq 0 ]
+  [[ "$(row localhost)" == *copied* ]]
+  [ "$(enter h1 /opt/trireme/bin/trireme --version)" = "$("$TRIREME" --version)" ]
+  [[ "$output" == *"TCP 4444        from this machine to every other host: ssh"* ]]
+  [[ "$output" == *"TCP 1024-65535  from host to host, from nowhere else"* ]]
+  [[ "$output" == *"trireme launch --hosts localhost,h2 --ssh-key $LAB/key --remote-program /opt/trireme/bin/trireme -- train --data DATA --run RUN"* ]]
+  PATH=$PWD/bin:$PATH run --separate-stderr on h1 "$TRIREME" cluster run "${hosts[@]}" -- hostname
+  [ "$(echo "$output" | sort)" = "$(printf 'h2: h2\nlocalhost: h1')" ]
+  [ "$(echo hostname | SHELL=/bin/sh on h1 "$TRIREME" cluster ssh 1 "${hosts[@]}")" = h1 ]
+  cluster down
+  enter h1 test ! -e /opt/trireme
+  enter h1 cp /run/kept /etc/ssh/ssh_config
+  grep -qx h2 arguments
+  run -1 grep -x localhost arguments
+}
+
+@test "up from a machine that is not one of the hosts names their ports and lines alone" {
+  hosts[1]=h2
+  run --separate-stderr cluster up --no-doctor
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"TCP 4444        from this machine to every host: ssh"* ]]
+  [[ "$output" != *"1024-65535"* ]]
+  [[ "$output" == *"trireme launch --hosts h2 "* ]]
+}
+
+@test "findmnt finds no fault in the lines of fstab" {
+  (umask 077 && printf 'username=ann\npassword=S3cr3t-word\n' > secret)
+  cluster up --no-doctor --mount $drive --mount cifs://nas/share:/mnt/share --credentials secret \
+    --mount nfs://fs-0123456789abcdef0.efs.eu-west-1.amazonaws.com/:/mnt/efs
+  enter h2 bash -c 'grep x-trireme.cluster /etc/fstab > /run/fstab.trireme'
+  run enter h2 findmnt --verify --tab-file /run/fstab.trireme
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"Success, no errors or warnings detected"* ]]
+  [ "$(enter h2 grep -c . /run/fstab.trireme)" -eq 3 ]
 }
 
 @test "the container's ssh daemon uses the job's key pair, and a pod without it is refused" {

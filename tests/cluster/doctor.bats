@@ -103,11 +103,17 @@ has_no_process() { [ -z "$(processes_on "$1")" ]; }
   [ -z "$(level h3 ssh)" ]
 }
 
-@test "doctor checks the way back to a machine that only starts the run" {
+@test "a machine that only starts the run needs no way back to it" {
+  on h1 ip rule add priority 1 ipproto tcp sport 1024-30000 blackhole  # ssh's own ports are above
   doctor h2,h3
-  host_checks_ok h1 ssh "same program" ports
-  host_checks_ok h2 ports "shared dir"
-  [ -z "$(level h1 "shared dir")" ]
+  on h1 ip rule delete priority 1 ipproto tcp sport 1024-30000 blackhole
+  host_checks_ok h1 ssh "clock skew" "same program"
+  for check in ports memory MPI "shared dir"; do
+    [ -z "$(level h1 "$check")" ]
+    host_checks_ok h2 "$check"
+  done
+  perl -MJSON::PP -e 'undef $/; open F, "<", "json"; $j = decode_json(<F>);
+    die "pairs" unless join(",", map { "$_->{a}-$_->{b}" } @{$j->{pairs}}) eq "h2-h3"'
 }
 
 @test "doctor starts --remote-program on the other hosts, and names it where it is missing" {

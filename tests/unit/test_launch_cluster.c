@@ -188,7 +188,7 @@ static void add_line(void *argument, int stream, const char *line) {
 
 static void test_session_lines_arrive_whole_with_the_last_unfinished(void **state) {
   (void)state;
-  const char *argv[] = {"printf", "a\\n\\nb", NULL};
+  const char *argv[] = {"printf", "a\\r\\n\\nb", NULL};
   Str lines = {0};
   SessionEnd end;
   Session s = {.argv = argv, .on_line = add_line, .argument = &lines};

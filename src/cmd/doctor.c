@@ -113,13 +113,19 @@ static Err report_machine(const Doctor *d, bool is_json) {
   return judge_findings(&d->findings);
 }
 
+static size_t count_members(const DoctorHosts *d) {
+  size_t members = 0;
+  for (size_t i = 0; i < d->sessions.count; i++) members += d->sessions.list[i].is_member;
+  return members;
+}
+
 static Err report_hosts(const DoctorHosts *d, bool is_json) {
   if (is_json)
     TRY(print_json(json_pack("{s:o, s:s, s:o}", "machines", make_machines(d), "network",
                              d->cidr, "pairs", make_pairs(d)),
                    &d->needs, &d->allreduce, &d->directory, &d->findings));
   else
-    TRY(print_table(&d->findings, d->sessions.count));
+    TRY(print_table(&d->findings, count_members(d)));
   return judge_findings(&d->findings);
 }
 

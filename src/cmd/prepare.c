@@ -329,9 +329,7 @@ static Err prepare_set(OptSet *opts, Comm *comm, Ranks *ranks) {
   return err;
 }
 
-Err cmd_prepare(OptSet *opts) {
-  log_quiet(opt_flag(opts, "quiet"));
-  if (opt_text(opts, "convert")) return convert_set(opts);
+static Err prepare_on_ranks(OptSet *opts) {
   Comm *comm;
   TRY(comm_open(&comm, RANK_TIMEOUT));
   cmd_introduce(comm);
@@ -340,6 +338,12 @@ Err cmd_prepare(OptSet *opts) {
   Err err = agree_on_options(comm, opts);
   if (!err) err = prepare_set(opts, comm, shared);
   leave_ranks(comm, shared, err);
+  return err;
+}
+
+Err cmd_prepare(OptSet *opts) {
+  log_quiet(opt_flag(opts, "quiet"));
+  Err err = opt_text(opts, "convert") ? convert_set(opts) : prepare_on_ranks(opts);
   /* main() does not print ERR_STOPPED. */
   if (err == ERR_STOPPED) log_error("%s", err_message());
   return err;

@@ -83,8 +83,9 @@ static Err convert_shard(Convert *c, Split split, size_t i) {
   fault_point("convert-shard");
   progress_set(&c->progress, c->progress.done + file->pairs);
   if (stop_asked())
-    return err_set(ERR_WORK,
-                   "stopped by a signal; nothing was converted: run the command again");
+    return err_set(ERR_STOPPED,
+                   "stopped by a signal; what was converted is removed: the same command begins "
+                   "the conversion again");
   return meta_add_shard(&c->meta->split[split], &e.file);
 }
 

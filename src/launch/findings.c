@@ -85,8 +85,7 @@ static Layout lay_out(const Findings *f, size_t hosts, size_t width) {
     if (host > l.host) l.host = host;
     if (check > l.check) l.check = check;
   }
-  if (hosts > 1 && l.host < 3) l.host = 3;
-  if (hosts <= 1) l.host = 0;
+  if ((hosts > 1 || l.host > 0) && l.host < 3) l.host = 3; /* room for "all" */
   return l;
 }
 
@@ -134,8 +133,9 @@ void findings_print(const Findings *f, size_t hosts, size_t width, Str *out) {
     if (n < 2) {
       add_row(out, &l, x->host[0] ? x->host : "all", x, x->text);
     } else if (is_first_ok(f, i)) {
-      snprintf(text, sizeof text, "on %zu of %zu hosts", n, hosts);
-      add_row(out, &l, n == hosts ? "all" : "", x, same ? x->text : text);
+      bool is_everywhere = n >= hosts;
+      snprintf(text, sizeof text, "on %zu of %zu hosts", n, is_everywhere ? n : hosts);
+      add_row(out, &l, is_everywhere ? "all" : "", x, same ? x->text : text);
     }
   }
 }

@@ -38,7 +38,7 @@ size_t findings_count(const Findings *f, FindingLevel level);
 void findings_free(Findings *f);
 
 /* Appends a table with one row for each finding. A check that is OK on all of `hosts` > 1 hosts
- * is one row. Lines are wrapped at `width` columns. */
+ * (the machine that starts the run may be added to them) is one row. Lines are wrapped at `width` columns. */
 void findings_print(const Findings *f, size_t hosts, size_t width, Str *out);
 json_t *findings_to_json(const Findings *f); /* returns NULL if out of memory */
 

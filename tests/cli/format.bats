@@ -283,6 +283,20 @@ warned() {
   "$TRIREME" inspect two --verify --quiet > /dev/null
 }
 
+@test "a conversion stopped by a signal exits with 3, leaves nothing, and is repeated by the same command" {
+  TRIREME_FAULT=hang:convert-shard:2 "$TRIREME" prepare --quiet --convert one --out two > out 2>&1 3>&- &
+  until_true grep -q "waiting at convert-shard" out
+  kill -TERM $!
+  code=0
+  wait $! || code=$?
+  [ $code -eq 3 ]
+  grep -q "stopped by a signal; what was converted is removed: the same command begins" out
+  [ ! -e two ]
+  [ ! -e two.partial ]
+  "$TRIREME" prepare --quiet --convert one --out two > /dev/null
+  "$TRIREME" inspect two --verify --quiet > /dev/null
+}
+
 @test "--convert does not remove what a stopped prepare left" {
   TRIREME_FAULT=die:prepare-shard:1 run prepare two
   [ "$status" -eq 137 ]

@@ -331,6 +331,23 @@ static void test_table_of_hosts_joins_what_is_ok_everywhere(void **state) {
   findings_free(&f);
 }
 
+static void test_table_with_the_starting_machine_joins_what_is_ok_on_all_hosts(void **state) {
+  (void)state;
+  Findings f = {0};
+  Str out = {0};
+  findings_add(&f, FINDING_OK, "a", "ssh", "works");
+  findings_add(&f, FINDING_OK, "laptop", "ssh", "not needed");
+  findings_add(&f, FINDING_OK, "b", "ssh", "works");
+  findings_add(&f, FINDING_OK, "a", "cores", "8 cores");
+  findings_add(&f, FINDING_OK, "b", "cores", "8 cores");
+  findings_print(&f, 2, 100, &out);
+  assert_string_equal(str_text(&out),
+                      "all     ssh    OK       on 3 of 3 hosts\n"
+                      "all     cores  OK       8 cores\n");
+  str_free(&out);
+  findings_free(&f);
+}
+
 static void test_finding_control_characters_are_escaped(void **state) {
   (void)state;
   Findings f = {0};
@@ -371,6 +388,7 @@ int main(void) {
       cmocka_unit_test(test_plan_preset_counts_gradient_and_checkpoints),
       cmocka_unit_test(test_table_wraps_and_shows_the_remedy),
       cmocka_unit_test(test_table_of_hosts_joins_what_is_ok_everywhere),
+      cmocka_unit_test(test_table_with_the_starting_machine_joins_what_is_ok_on_all_hosts),
       cmocka_unit_test(test_finding_control_characters_are_escaped),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

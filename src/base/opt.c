@@ -225,6 +225,16 @@ static Err add_operand(OptSet *set, const char *text) {
   return ERR_OK;
 }
 
+/* Refuses "-n 2" and the like, with a hint if another program has this option. */
+static Err refuse_short(const OptCommand *command, const char *text) {
+  OptMatch m = opt_match_name_(command, text + 1, strlen(text + 1));
+  if (m.alias && m.alias->hint) return opt_refuse_with_hint_(m.alias, "-");
+  return err_set(ERR_USAGE,
+                 "there is no short option '%s': options begin with two hyphens; see 'trireme "
+                 "help %s'",
+                 text, command->name);
+}
+
 static Err parse_line(OptSet *set, int argc, char **argv) {
   for (const OptSpec *s = opt_specs_; s->name; s++) {
     char *initial = (char *)(uintptr_t)s->initial;
@@ -241,10 +251,7 @@ static Err parse_line(OptSet *set, int argc, char **argv) {
     } else if (is_option(argv[i])) {
       TRY(parse_option(set, argc, argv, &i));
     } else {
-      return err_set(ERR_USAGE,
-                     "there is no short option '%s': options begin with two hyphens; see "
-                     "'trireme help %s'",
-                     argv[i], set->command->name);
+      return refuse_short(set->command, argv[i]);
     }
   }
   if (set->operands < (size_t)set->command->min_operands) {

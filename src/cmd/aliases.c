@@ -1,6 +1,6 @@
 /* Aliases of the options in options.c: former names of Trireme's own options, and names from
- * fairseq, Marian, Hugging Face, OpenNMT, SentencePiece and sacreBLEU. A foreign name with
- * exactly the same meaning is accepted. A name with another meaning is an error that says what
+ * fairseq, Marian, Hugging Face, OpenNMT, SentencePiece, sacreBLEU, torchrun and mpirun. A foreign
+ * name with exactly the same meaning is accepted. A name with another meaning is an error that says what
  * to pass instead. 'trireme help aliases' and the man page print this table. */
 #include "cmd/cmd.h"
 
@@ -22,6 +22,7 @@
 #define SPM     "SentencePiece"
 #define SACRE   "sacreBLEU"
 #define TORCH   "torchrun"
+#define MPIRUN  "mpirun"
 
 const OptAlias cmd_aliases[] = {
     /* Aliases: former names of our own options */
@@ -306,6 +307,20 @@ const OptAlias cmd_aliases[] = {
          "GPU"),
     HINT("train", "nproc-per-node", TORCH,
          "start ranks with 'trireme launch', whose options come before the word train"),
+    HINT("launch", "rdzv-backend", TORCH,
+         "there is one way to meet, with a shared key: leave it out and pass --rdzv-endpoint "
+         "HOST:PORT and --rdzv-key FILE"),
+    HINT("launch", "master-addr", TORCH,
+         "pass --rdzv-endpoint HOST:PORT, the same on every machine"),
+    HINT("launch", "master-port", TORCH,
+         "pass --rdzv-endpoint HOST:PORT, the same on every machine"),
+    HINT("launch", "node-rank", TORCH,
+         "leave it out: the machine with the address of --rdzv-endpoint is the head, and the "
+         "others are numbered as they join"),
+    HINT("launch", "np", MPIRUN, "pass --nproc-per-node N, the ranks on each machine"),
+    HINT("launch", "n", MPIRUN, "pass --nproc-per-node N, the ranks on each machine"),
+    HINT("launch", "host", MPIRUN, "pass --hosts a:2,b:2"),
+    HINT("launch", "H", MPIRUN, "pass --hosts a:2,b:2"),
     HINT("train", "distributed-world-size", FAIRSEQ, "start ranks with mpirun -n N or srun"),
     HINT("train", "num-workers", FAIRSEQ, "one thread reads batches ahead; leave it out"),
     HINT("train", "ddp-backend", FAIRSEQ ", " HF,

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -47,16 +48,21 @@ static Err read_nproc(const char *text, int *nproc) {
   return ERR_OK;
 }
 
+/* Parses at most four digits; returns the text after them, or NULL if there are none or more. */
+static const char *parse_digits(const char *text, int *number) {
+  size_t digits = strspn(text, "0123456789");
+  if (digits < 1 || digits > 4) return NULL;
+  *number = atoi(text);
+  return text + digits;
+}
+
 /* Parses "2" or "2:4". */
 static Err read_nnodes(const char *text, int *min, int *max) {
-  int n = 0;
   if (!text) return ERR_OK;
-  int fields = sscanf(text, "%d:%d%n", min, max, &n);
-  if (fields == 1) {
-    fields = sscanf(text, "%d%n", min, &n);
-    *max = *min;
-  }
-  if (fields < 1 || text[n] || *min < 1 || *max < *min || *max > 1024)
+  const char *rest = parse_digits(text, min);
+  *max = *min;
+  if (rest && *rest == ':') rest = parse_digits(rest + 1, max);
+  if (!rest || *rest || *min < 1 || *max < *min || *max > 1024)
     return err_set(
         ERR_USAGE,
         "--nnodes %s: pass a number of machines, or MIN:MAX with 1 <= MIN <= MAX <= 1024",
@@ -405,7 +411,10 @@ static Err run_agent(int in, int out) {
 static Err run_rsh(const OptSet *opts) {
   int words = opt_operands(opts);
   const char *word[64];
-  if (words < 2 || words > 64) return err_set(ERR_USAGE, "--rsh needs a host and a command");
+  if (words < 2) return err_set(ERR_USAGE, "--rsh needs a host and a command");
+  if (words > 64)
+    return err_set(ERR_USAGE, "--rsh has a command of %d words; at most 63 are allowed",
+                   words - 1);
   for (int i = 0; i < words; i++) word[i] = opt_operand(opts, i);
   return stub_run_rsh(word[0], word + 1, words - 1);
 }

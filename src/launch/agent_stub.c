@@ -45,11 +45,11 @@ static bool is_own_user(int fd) {
  * pause. */
 static void judge_accept(Agent *a, double now) {
   if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+  bool is_limited = errno == EMFILE || errno == ENFILE;
   if (a->accept_at <= 0)
-    log_warn(
-        "%s: cannot accept the connection of a rank: %s; raise the limit of open files "
-        "(ulimit -n) or start fewer ranks",
-        a->host, strerror(errno));
+    log_warn("%s: cannot accept the connection of a rank: %s; %sstart fewer ranks", a->host,
+             strerror(errno),
+             is_limited ? "raise the limit of open files (ulimit -n) or " : "");
   a->accept_at = now + ACCEPT_PAUSE;
 }
 

@@ -235,12 +235,12 @@ static void accept_visitors(Door *d) {
       admit_visitor(d, fd, &from, len);
       continue;
     }
-    bool is_short = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
+    bool is_limited = errno == EMFILE || errno == ENFILE;
+    bool is_short = is_limited || errno == ENOMEM || errno == ENOBUFS;
     if (is_short) {
-      log_warn(
-          "port %d: cannot accept connections for now: %s; trying again (raise the limit of "
-          "open files with ulimit -n)",
-          d->port, strerror(errno));
+      log_warn("port %d: cannot accept connections for now: %s; trying again%s", d->port,
+               strerror(errno),
+               is_limited ? " (raise the limit of open files with ulimit -n)" : "");
       d->accept_after = d->now + ACCEPT_PAUSE;
     }
     if (is_short || errno == EAGAIN || errno == EWOULDBLOCK) return;

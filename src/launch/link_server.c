@@ -111,7 +111,11 @@ static int open_port(const char *address, uint16_t wanted, uint16_t *port) {
 Err link_listen(LinkServer **server, const char *address, const uint16_t *wanted, size_t ports,
                 const uint8_t token[LINK_TOKEN], uint16_t *port) {
   *server = NULL;
-  if (ports > LINK_PORTS) return err_set(ERR_WORK, "too many ports: %zu", ports);
+  if (ports > LINK_PORTS)
+    return err_set(
+        ERR_WORK,
+        "a test of the network with %zu ports on one machine; at most %d are possible", ports,
+        LINK_PORTS);
   TRY(mem_alloc(server, 1, sizeof **server));
   LinkServer *s = *server;
   memcpy(s->token, token, LINK_TOKEN);

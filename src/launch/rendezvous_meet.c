@@ -33,6 +33,18 @@ static Err refuse_endpoint(const char *text) {
       text);
 }
 
+/* Returns true for 0.0.0.0 and ::, in any notation: all addresses of a machine. */
+static bool is_unspecified(const char *host) {
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *found;
+  if (getaddrinfo(host, NULL, &hints, &found) != 0) return false;
+  const struct sockaddr *a = found->ai_addr;
+  bool is_any = a->sa_family == AF_INET
+                    ? ((const struct sockaddr_in *)a)->sin_addr.s_addr == htonl(INADDR_ANY)
+                    : IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)a)->sin6_addr);
+  freeaddrinfo(found);
+  return is_any;
+}
+
 Err rendezvous_parse_endpoint(const char *text, Endpoint *e) {
   const char *host = text, *colon = strrchr(text, ':'), *port = NULL;
   size_t len = strlen(text);
@@ -61,6 +73,11 @@ Err rendezvous_parse_endpoint(const char *text, Endpoint *e) {
   if (!is_plain) return refuse_endpoint(text);
   memcpy(e->host, host, len);
   e->host[len] = '\0';
+  if (is_unspecified(e->host))
+    return err_set(ERR_USAGE,
+                   "--rdzv-endpoint %s: %s stands for all addresses of a machine, and no other "
+                   "machine can connect to it; pass the address of the head's network card",
+                   text, e->host);
   return ERR_OK;
 }
 

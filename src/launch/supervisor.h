@@ -13,9 +13,11 @@
 typedef struct {
   const char *const *argv; /* command of the workers: "train", "--data", ... */
   int args;
-  int nproc;        /* ranks on each machine: a number, or NPROC_AUTO and others of machine.h */
-  int min, max;     /* value of --nnodes; 0: as many as the sources expect */
-  int max_restarts; /* largest number of failures in a row without progress */
+  int nproc;    /* ranks on each machine: a number, or NPROC_AUTO and others of machine.h */
+  int min, max; /* value of --nnodes; 0: as many as the sources expect */
+  /* Number of failures in a row without progress after which the ranks are still restarted; one
+   * more ends the launch. */
+  int max_restarts;
   double join_timeout;
   double stall_timeout; /* value of --stall-timeout in seconds; 0: no limit */
   double start_timeout; /* seconds within which all ranks must begin after mpirun was started */

@@ -219,6 +219,18 @@ stopped() {
   [[ "$output" =~ "--nproc-per-node 0: pass auto, cpu, gpu or 1 to 4096" ]]
   run -2 "$TRIREME" launch --nnodes 3:2 -- train
   [[ "$output" =~ "--nnodes 3:2: pass a number of machines, or MIN:MAX" ]]
+  for nodes in "1: 2" " 1" "1:" ":2" "+1" "1:2:3" 1x 1025; do
+    run -2 "$TRIREME" launch --nnodes "$nodes" -- train
+    [[ "$output" =~ "--nnodes $nodes: pass a number of machines, or MIN:MAX" ]]
+  done
+  for option in --rdzv-backend --master-addr --master-port --node-rank; do
+    run -2 "$TRIREME" launch $option x -- train
+    [[ "$output" =~ "$option is an option of torchrun: ".*--rdzv-endpoint ]]
+  done
+  for option in -np --np -n; do
+    run -2 "$TRIREME" launch $option 2 -- train
+    [[ "$output" =~ "$option is an option of mpirun: pass --nproc-per-node N" ]]
+  done
   run -2 "$TRIREME" launch
   [[ "$output" =~ "no command given: trireme launch [options] -- train" ]]
   run -2 "$TRIREME" launch -- score

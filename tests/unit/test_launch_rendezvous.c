@@ -47,6 +47,16 @@ static void test_rendezvous_endpoint_forms(void **state) {
   }
 }
 
+static void test_rendezvous_endpoint_of_all_addresses_is_refused(void **state) {
+  (void)state;
+  static const char *const all[] = {"0.0.0.0:29400", "0.0.0.0", "0:5000", "[::]:5000", "::"};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    Endpoint e;
+    assert_int_equal(rendezvous_parse_endpoint(all[i], &e), ERR_USAGE);
+    assert_says("stands for all addresses of a machine");
+  }
+}
+
 static void test_rendezvous_id_is_1_to_128_bytes_of_utf8(void **state) {
   (void)state;
   char id[130];
@@ -632,6 +642,7 @@ int main(void) {
   setenv("TRIREME_FAULT", "handshake-limit:600", 1);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_rendezvous_endpoint_forms),
+      cmocka_unit_test(test_rendezvous_endpoint_of_all_addresses_is_refused),
       cmocka_unit_test(test_rendezvous_id_is_1_to_128_bytes_of_utf8),
       cmocka_unit_test(test_door_opens_to_a_peer_with_the_key),
       cmocka_unit_test(test_door_taken_port_is_reported_as_such),
@@ -675,6 +686,7 @@ static void test_rendezvous_without_libsodium_is_an_error_with_the_package(void 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_rendezvous_endpoint_forms),
+      cmocka_unit_test(test_rendezvous_endpoint_of_all_addresses_is_refused),
       cmocka_unit_test(test_rendezvous_id_is_1_to_128_bytes_of_utf8),
       cmocka_unit_test(test_rendezvous_without_libsodium_is_an_error_with_the_package),
   };

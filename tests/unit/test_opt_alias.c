@@ -34,6 +34,7 @@ static const OptAlias aliases[] = {
     {"train", "fp32", "precision", "fp32", "nobody", NULL},
     {"train", "do-sample", "sample", NULL, "Hugging Face", NULL},
     {"train", "update-freq", NULL, NULL, "fairseq", "pass --micro-batches N * ranks"},
+    {"train", "np", NULL, NULL, "mpirun", "pass --micro-batches N"},
     {"prepare", "folder", "out", NULL, OPT_FORMER, NULL},
     {"prepare", "destdir", "out", NULL, "fairseq", NULL},
     {0},
@@ -167,6 +168,15 @@ static void test_opt_hint_is_an_error_that_says_what_to_pass(void **state) {
                       "--update-freq is an option of fairseq: pass --micro-batches N * ranks");
 }
 
+static void test_opt_hint_for_a_short_option_says_what_to_pass(void **state) {
+  (void)state;
+  OptSet *set;
+  assert_int_equal(parse(&set, "train", "-np 4"), ERR_USAGE);
+  assert_string_equal(err_message(), "-np is an option of mpirun: pass --micro-batches N");
+  assert_int_equal(parse(&set, "train", "-x 4"), ERR_USAGE);
+  assert_non_null(strstr(err_message(), "there is no short option '-x'"));
+}
+
 static void test_opt_hint_in_config_is_an_error_with_the_line(void **state) {
   (void)state;
   OptSet *set;
@@ -272,8 +282,9 @@ static void test_opt_help_aliases_lists_aliases_and_hints_once(void **state) {
 
 /* The commands of main.c, which is not in the library. */
 static const OptCommand real_commands[] = {
-    {.name = "prepare"}, {.name = "inspect"}, {.name = "train"}, {.name = "translate"},
-    {.name = "score"},   {.name = "bench"},   {.name = "help"},  {0},
+    {.name = "prepare"},   {.name = "inspect"}, {.name = "train"},
+    {.name = "translate"}, {.name = "score"},   {.name = "bench"},
+    {.name = "help"},      {.name = "launch"},  {0},
 };
 
 static bool is_in(const char *list, const char *name) {
@@ -367,6 +378,7 @@ int main(void) {
       OWN(test_opt_flag_alias_of_default_switched_off_in_config_is_refused),
       OWN(test_opt_flag_alias_in_config_sets_its_value),
       OWN(test_opt_hint_is_an_error_that_says_what_to_pass),
+      OWN(test_opt_hint_for_a_short_option_says_what_to_pass),
       OWN(test_opt_hint_in_config_is_an_error_with_the_line),
       OWN(test_opt_bad_value_of_alias_names_both),
       OWN(test_opt_misspelt_alias_suggests_the_option),

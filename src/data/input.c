@@ -45,6 +45,7 @@ struct Input {
   size_t text_at, text_len, text_cap;
   uint64_t number;
   bool text_end;
+  bool had_cr; /* the last line ended with CRLF */
 };
 
 /* Reads the bytes that are available and appends them to the buffer. */
@@ -262,10 +263,15 @@ Err input_line(Input *in, const char **line, size_t *len) {
   in->text_at = (size_t)(end - in->text) + (newline != NULL);
   in->number++;
   if (in->number == 1) begin += utf8_bom(begin, (size_t)(end - begin));
-  if (end > begin && end[-1] == '\r') end--;
+  in->had_cr = end > begin && end[-1] == '\r';
+  if (in->had_cr) end--;
   *line = begin;
   *len = (size_t)(end - begin);
   return ERR_OK;
+}
+
+bool input_had_cr(const Input *in) {
+  return in->had_cr;
 }
 
 Err input_skip(Input *in, uint64_t lines) {

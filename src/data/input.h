@@ -17,6 +17,8 @@ NODISCARD Err input_open(Input **in, const char *path);
 /* Returns the next line without its line break (LF or CRLF) and without a byte-order mark. The
  * line stays valid until the next call. *line is NULL after the last line. */
 NODISCARD Err input_line(Input *in, const char **line, size_t *len);
+/* Returns true if the line returned last ended with CRLF. */
+bool input_had_cr(const Input *in);
 /* Skips the next `lines` lines, or all remaining ones if there are fewer. */
 NODISCARD Err input_skip(Input *in, uint64_t lines);
 /* Continues at byte `offset` of a plain, seekable file. The offset must be at or before the start

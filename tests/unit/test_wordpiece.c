@@ -1,16 +1,21 @@
 /* The WordPiece tokenizer compared with Hugging Face tokenizers: every case of
- * tests/golden/wordpiece/cases.jsonl (made by make_golden.py beside it). Depends on text, jansson,
+ * tests/golden/wordpiece/cases.jsonl (made by make_golden.py beside it), and the toxicity comments with
+ * the vocabulary of bert-base-uncased if they are installed. Depends on text, data/table, jansson,
  * cmocka. */
 #include <jansson.h>
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "base/sha256.h"
 #include "base/str.h"
+#include "data/table.h"
 #include "support.h"
 #include "text/bert_chars.h"
 #include "text/wordpiece.h"
 
 #define GOLDEN "tests/golden/wordpiece/"
+#define VOCAB  "../shared/data/bert-base-uncased/vocab.txt"
+#define TWEETS "../shared/data/toxicity/tweets.csv.gz"
 
 static const WordpieceRules uncased = {.is_lower = true, .strips_accents = true};
 static const WordpieceRules cased = {0};
@@ -81,6 +86,49 @@ static void test_encode_uncased_has_the_ids_of_hugging_face(void **state) {
 static void test_encode_cased_has_the_ids_of_hugging_face(void **state) {
   (void)state;
   check_golden(cased, "cased");
+}
+
+/* make_golden.py prints these checksums of all ids. */
+static void check_tweets(WordpieceRules rules, const char *expected) {
+  static const char *const column[] = {"text"};
+  Wordpiece w;
+  Table *t;
+  const TableField *row;
+  IdList ids = {0};
+  Sha256 sha;
+  char hex[65];
+  if (!file_exists(VOCAB) || !file_exists(TWEETS)) {
+    printf("skip: no %s or %s\n", VOCAB, TWEETS);
+    skip();
+  }
+  OK(wordpiece_open(&w, VOCAB, rules));
+  OK(table_open(&t, TWEETS, TABLE_CSV, column, 1));
+  sha256_begin(&sha);
+  for (;;) {
+    OK(table_row(t, &row));
+    if (!row) break;
+    ids.len = 0;
+    OK(wordpiece_encode(&w, row->text, row->len, &ids));
+    int32_t count = (int32_t)ids.len;
+    sha256_add(&sha, &count, sizeof count);
+    if (count) sha256_add(&sha, ids.id, ids.len * sizeof *ids.id);
+  }
+  sha256_end(&sha, hex);
+  assert_string_equal(hex, expected);
+  ids_free(&ids);
+  table_close(t);
+  wordpiece_close(&w);
+}
+
+static void test_encode_of_comments_uncased_has_the_ids_of_hugging_face(void **state) {
+  (void)state;
+  need_unicode();
+  check_tweets(uncased, "10be8b442a9dbd769605deac00f3b3ad64f0314ddf8138a4828fb5db88340f74");
+}
+
+static void test_encode_of_comments_cased_has_the_ids_of_hugging_face(void **state) {
+  (void)state;
+  check_tweets(cased, "8ad7a86e930b4f4793bb131a541d8f3f22d6949220e7a81750143d8319e48dd3");
 }
 
 static void test_encode_takes_the_longest_piece(void **state) {
@@ -197,6 +245,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_encode_uncased_has_the_ids_of_hugging_face),
       cmocka_unit_test(test_encode_cased_has_the_ids_of_hugging_face),
+      cmocka_unit_test(test_encode_of_comments_uncased_has_the_ids_of_hugging_face),
+      cmocka_unit_test(test_encode_of_comments_cased_has_the_ids_of_hugging_face),
       cmocka_unit_test(test_encode_takes_the_longest_piece),
       cmocka_unit_test(test_encode_word_with_an_unknown_end_is_one_unk),
       cmocka_unit_test(test_encode_bytes_that_are_not_utf8_are_removed),

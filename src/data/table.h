@@ -1,0 +1,41 @@
+/* Reads rows of a table with named columns: CSV (RFC 4180), TSV or JSON lines, plain or compressed with
+ * gzip or Zstandard. The bytes are not trusted: errors name the file and the line. Depends on base,
+ * input, jansson.
+ *
+ *   CSV     the first row names the columns; fields with commas, quotes or line breaks are in double
+ *           quotes, and a quote inside is doubled
+ *   TSV     the first row names the columns; a quote is an ordinary character
+ *   JSONL   one object per line; a text, number or boolean by the column's name */
+#ifndef DATA_TABLE_H
+#define DATA_TABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define TABLE_FIELD_LIMIT ((size_t)1 << 22) /* maximum bytes of a row, and so of a field */
+#define TABLE_COLUMNS     4096              /* maximum number of columns of a file */
+
+typedef enum { TABLE_CSV, TABLE_TSV, TABLE_JSONL } TableKind;
+
+typedef struct {
+  const char *text; /* ends with NUL; may contain others */
+  size_t len;
+} TableField;
+
+typedef struct Table Table;
+
+/* Sets the kind by the end of the file's name, without .gz or .zst. */
+NODISCARD Err table_kind(const char *path, TableKind *kind);
+/* Opens a file whose rows have at least the named columns. */
+NODISCARD Err table_open(Table **out, const char *path, TableKind kind,
+                         const char *const *column, size_t columns);
+/* Reads the next row: *row has one field for each column that was named, in that order, valid until
+ * the next call. *row is NULL after the last row. */
+NODISCARD Err table_row(Table *t, const TableField **row);
+/* Returns the line on which the row returned last begins, from 1. */
+uint64_t table_line(const Table *t);
+void table_close(Table *t);
+
+#endif

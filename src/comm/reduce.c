@@ -1,15 +1,15 @@
 /* Cuts the flat gradient into buckets, each bucket into one piece per rank, and submits the
- * all-reduce of each bucket. Depends on comm. */
+ * all-reduce of each bucket. Depends on comm, cut. */
 #include "comm/reduce.h"
 
 #include <string.h>
 
 #include "base/mem.h"
+#include "comm/cut.h"
 
 typedef struct {
   Reducer *reducer;
   size_t begin, end;
-  size_t missing; /* elements whose gradients are not complete yet */
   /* Index of this rank's piece in an array that holds its pieces of all buckets, one after
    * another. */
   size_t owned;
@@ -22,6 +22,7 @@ struct Reducer {
   int rank, size;
   float *g;
   size_t n, owned; /* number of elements: of g; of this rank's pieces of all buckets */
+  BucketCut cut;
   Bucket *bucket;
   size_t buckets;
   size_t *order; /* (buckets) the order in which all ranks send the buckets */
@@ -67,16 +68,16 @@ static void reduce_bucket(Comm *comm, void *context) {
 }
 
 static Err create_buckets(Reducer *q) {
-  size_t size = q->spec.bucket / q->spec.unit * q->spec.unit, most = 0, largest = 0;
-  if (size < q->spec.unit) size = q->spec.unit;
-  q->buckets = (q->n + size - 1) / size;
+  size_t most = 0, largest = 0;
+  TRY(cut_open(&q->cut, q->n, q->spec.unit, q->spec.bucket));
+  q->buckets = q->cut.buckets;
   TRY(mem_alloc(&q->bucket, q->buckets, sizeof *q->bucket));
   TRY(mem_alloc(&q->order, q->buckets, sizeof *q->order));
   for (size_t i = 0; i < q->buckets; i++) {
     Bucket *b = &q->bucket[i];
     b->reducer = q;
-    b->begin = i * size;
-    b->end = i + 1 < q->buckets ? (i + 1) * size : q->n;
+    b->begin = cut_begin(&q->cut, i);
+    b->end = cut_end(&q->cut, i);
     b->job = (CommJob){.run = reduce_bucket, .context = b};
     q->order[i] = i;
     b->owned = q->owned;
@@ -126,6 +127,7 @@ void reducer_free(Reducer *q) {
   void *list[] = {q->bucket, q->order,  q->work,   q->sum, (void *)q->send,
                   q->recv,   q->send_n, q->recv_n, q->off};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
+  cut_close(&q->cut);
   mem_free(q);
 }
 
@@ -135,8 +137,7 @@ size_t reducer_bytes(const Reducer *q) {
 
 static void reset_buckets(Reducer *q) {
   q->sent = 0;
-  for (size_t i = 0; i < q->buckets; i++)
-    q->bucket[i].missing = q->bucket[i].end - q->bucket[i].begin;
+  cut_reset(&q->cut);
 }
 
 void reducer_begin_round(Reducer *q, ReduceRound round) {
@@ -144,35 +145,27 @@ void reducer_begin_round(Reducer *q, ReduceRound round) {
   reset_buckets(q);
 }
 
-/* Marks [begin, end) as complete. Unless `completed` is NULL, appends the buckets that
- * thereby become complete to q->order, which has *completed entries. */
-static void count_ready(Reducer *q, size_t begin, size_t end, size_t *completed) {
-  size_t size = q->bucket[0].end - q->bucket[0].begin;
-  for (size_t i = begin / size; i < q->buckets && q->bucket[i].begin < end; i++) {
-    Bucket *b = &q->bucket[i];
-    size_t from = begin > b->begin ? begin : b->begin, to = end < b->end ? end : b->end;
-    if (b->missing == 0) continue;
-    b->missing -= to - from < b->missing ? to - from : b->missing;
-    if (b->missing == 0 && completed) q->order[(*completed)++] = i;
-  }
-}
-
 typedef struct {
   Reducer *reducer;
   size_t completed;
 } Ordering;
 
-static void append_ready(void *context, size_t begin, size_t end) {
+static void append_bucket(void *context, size_t bucket) {
   Ordering *o = context;
-  count_ready(o->reducer, begin, end, &o->completed);
+  o->reducer->order[o->completed++] = bucket;
+}
+
+static void mark_announced(void *context, size_t begin, size_t end) {
+  Ordering *o = context;
+  cut_mark(&o->reducer->cut, begin, end, append_bucket, o);
 }
 
 void reducer_set_order(Reducer *q, ReduceAnnounce announce, const void *model) {
   Ordering o = {.reducer = q};
   reset_buckets(q);
-  announce(model, append_ready, &o);
+  announce(model, mark_announced, &o);
   for (size_t i = 0; i < q->buckets; i++)
-    if (q->bucket[i].missing) q->order[o.completed++] = i;
+    if (q->cut.missing[i]) q->order[o.completed++] = i;
 }
 
 /* Marks the last bucket's job as awaited: the backward pass is then over, and the next call is
@@ -193,8 +186,8 @@ static void send_next_bucket(Reducer *q) {
 void reducer_mark_ready(void *context, size_t begin, size_t end) {
   Reducer *q = context;
   if (is_idle(q)) return;
-  count_ready(q, begin, end, NULL);
-  while (q->sent < q->buckets && q->bucket[q->order[q->sent]].missing == 0) send_next_bucket(q);
+  cut_mark(&q->cut, begin, end, NULL, NULL);
+  while (q->sent < q->buckets && q->cut.missing[q->order[q->sent]] == 0) send_next_bucket(q);
 }
 
 void reducer_finish(Reducer *q) {

@@ -37,42 +37,52 @@ static uint64_t find_widest_fp8(const ModelShape *shape) {
   return most;
 }
 
-/* Lists what the memory of a run is used for. `m` must be planned for `tokens` tokens. */
-static Err plan_shares(const Trainer *t, const Model *m, uint64_t tokens, FitPlan *f) {
-  const TrainSpec *s = t->spec;
-  const Backend *b = &t->world.backend;
-  uint64_t n = m->params.padded * sizeof(float), search = 0;
+void fit_list_shares(const FitInputs *in, FitPlan *f) {
+  const Model *m = in->model;
+  const Backend *b = m->backend;
+  uint64_t n = m->params.padded * sizeof(float), tokens = m->capacity;
   /* Number of sums of squares for the gradient norm. */
   uint64_t units = norm_units(m->params.padded);
   uint64_t low = b->type == TYPE_F32 ? 0 : m->params.padded * type_size(b->type);
-  uint64_t copies = s->ema > 0 ? 2 : 1;
+  uint64_t state = (in->weight_copies + in->moments) * n; /* bytes of a checkpoint */
   ModelShape shape = m->config.family->shape(&m->config);
   uint64_t d = shape.d_model;
-  uint64_t moments =
-      (uint64_t)optim_has_moment(&s->optim, 1) + (uint64_t)optim_has_moment(&s->optim, 2);
-  ReduceBytes reduce = world_reduce_bytes(&t->world, s, t->micro_batches, n);
-  if (t->task->valid_examples && t->task->kind->score_bytes)
-    TRY(t->task->kind->score_bytes(t->task, m, tokens, &search));
   *f = (FitPlan){0};
-  add_share(f, "weights", copies * (n + low), b->host);
+  add_share(f, "weights", in->weight_copies * (n + low), b->host);
   add_share(f, "gradients", n + units * sizeof(double) + sizeof(StepNumbers), b->host);
-  add_share(f, "optimizer state", world_shard_bytes(&t->world, s, moments * n), b->host);
+  add_share(f, "optimizer state", in->moments * n / in->optimizer_shards, b->host);
   add_share(f, "activations", m->arena_bytes, b->host);
-  add_share(f, "validation", search, b->host);
+  add_share(f, "validation", in->validation, b->host);
   if (!b->host)
     add_share(f, "GEMM workspace and libraries", LIBRARIES + (2 * tokens + shape.vocab) * d * 4,
               /*is_host=*/false);
   if (b->fp8)
     add_share(f, "fp8 operands", (tokens + d) * (find_widest_fp8(&shape) + 8),
               /*is_host=*/false);
-  add_share(f, "all-reduce", reduce.device, /*is_host=*/false);
-  add_share(f, "all-reduce", reduce.host, /*is_host=*/true);
-  if (world_is_writer(&t->world))
-    add_share(f, "snapshot for checkpoints", (copies + moments) * n, /*is_host=*/true);
+  add_share(f, "all-reduce", in->reduce.device, /*is_host=*/false);
+  add_share(f, "all-reduce", in->reduce.host, /*is_host=*/true);
+  if (in->is_writer) add_share(f, "snapshot for checkpoints", state, /*is_host=*/true);
   /* In-memory copies need the state three times: the snapshot, the last complete copy, and the
    * copy being written. */
-  if (world_is_writer(&t->world) && s->copy_every)
-    add_share(f, "in-memory copies", 3 * (copies + moments) * n, /*is_host=*/true);
+  if (in->is_writer && in->has_memory_copies)
+    add_share(f, "in-memory copies", 3 * state, /*is_host=*/true);
+}
+
+/* Lists what the memory of a run is used for. `m` must be planned for `tokens` tokens. */
+static Err plan_shares(const Trainer *t, const Model *m, uint64_t tokens, FitPlan *f) {
+  const TrainSpec *s = t->spec;
+  uint64_t n = m->params.padded * sizeof(float);
+  FitInputs in = {.model = m,
+                  .weight_copies = s->ema > 0 ? 2 : 1,
+                  .moments = (uint64_t)optim_has_moment(&s->optim, 1) +
+                             (uint64_t)optim_has_moment(&s->optim, 2),
+                  .optimizer_shards = world_optimizer_shards(&t->world, s),
+                  .reduce = world_reduce_bytes(&t->world, s, t->micro_batches, n),
+                  .is_writer = world_is_writer(&t->world),
+                  .has_memory_copies = s->copy_every > 0};
+  if (t->task->valid_examples && t->task->kind->score_bytes)
+    TRY(t->task->kind->score_bytes(t->task, m, tokens, &in.validation));
+  fit_list_shares(&in, f);
   return ERR_OK;
 }
 

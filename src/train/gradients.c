@@ -5,6 +5,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+/* Bytes of device memory that NCCL may allocate after its self-test. */
+#define NCCL_BYTES ((uint64_t)256 << 20)
+
 /* Path GRADS_STAY: with one rank the accumulated gradients already are the sum. */
 
 static Err wait_for_nothing(Gradients *q) {
@@ -72,6 +75,17 @@ static GradPath choose_path(const Backend *b, const Allreduce *x, int ranks,
   if (x->nccl) return GRADS_NCCL;
   if (ranks == 1 && !has_rounds) return GRADS_STAY;
   return b->host ? GRADS_HOST : GRADS_COPIED;
+}
+
+ReduceBytes gradients_bytes(const GradientsMemory *m) {
+  ReduceBytes r = {0};
+  if (m->has_nccl) r.device += NCCL_BYTES;
+  if (!m->is_host) r.host += m->gradients; /* host copy of the gradients of a device */
+  if (m->ranks > 1 && !m->has_nccl)
+    r.host += m->bucket < m->gradients ? m->bucket : m->gradients;
+  /* Sums of the earlier rounds of a step, for this rank's pieces. */
+  if (m->has_rounds) r.host += m->gradients / (uint64_t)m->ranks;
+  return r;
 }
 
 static Err new_host_array(Gradients *q) {

@@ -33,6 +33,20 @@ typedef struct {
   const void *model;
 } GradientsSpec;
 
+/* What the memory of the all-reduce depends on. */
+typedef struct {
+  int ranks;
+  bool is_host;               /* backward runs on the CPU */
+  bool has_nccl;              /* GRADS_NCCL */
+  bool has_rounds;            /* GradientsSpec.each_round, and a step has several */
+  uint64_t bucket, gradients; /* bytes */
+} GradientsMemory;
+/* Bytes that reducing needs in addition to the gradients. */
+typedef struct {
+  uint64_t device, host;
+} ReduceBytes;
+ReduceBytes gradients_bytes(const GradientsMemory *m);
+
 typedef struct {
   GradPath path;
   bool each_round;

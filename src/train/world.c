@@ -9,9 +9,6 @@
 #include "base/progress.h"
 #include "base/str.h"
 
-/* Bytes of device memory that NCCL may allocate after its self-test. */
-#define NCCL_BYTES ((uint64_t)256 << 20)
-
 /* The timeout is this multiple of the longest time between two reports. */
 #define TIMEOUT_GAPS 5
 /* Largest number of ranks in the log line with the device of each rank. */
@@ -197,18 +194,17 @@ Err world_free_memory(const World *w, uint64_t *bytes) {
 
 ReduceBytes world_reduce_bytes(const World *w, const TrainSpec *s, uint32_t micro_batches,
                                uint64_t bytes) {
-  ReduceBytes r = {0};
-  bool has_rounds = s->reproducible && world_rounds(w, micro_batches) > 1;
-  if (w->allreduce.nccl) r.device += NCCL_BYTES;
-  if (!w->backend.host) r.host += bytes; /* host copy of the gradients of a device */
-  if (w->ranks > 1 && !w->allreduce.nccl) r.host += s->bucket < bytes ? s->bucket : bytes;
-  /* Sums of the earlier rounds of a step, for this rank's pieces. */
-  if (has_rounds) r.host += bytes / (uint64_t)w->ranks;
-  return r;
+  return gradients_bytes(
+      &(GradientsMemory){.ranks = w->ranks,
+                         .is_host = w->backend.host,
+                         .has_nccl = w->allreduce.nccl,
+                         .has_rounds = s->reproducible && world_rounds(w, micro_batches) > 1,
+                         .bucket = s->bucket,
+                         .gradients = bytes});
 }
 
-uint64_t world_shard_bytes(const World *w, const TrainSpec *s, uint64_t bytes) {
-  return s->shard ? bytes / (uint64_t)w->ranks : bytes;
+uint64_t world_optimizer_shards(const World *w, const TrainSpec *s) {
+  return s->shard ? (uint64_t)w->ranks : 1;
 }
 
 /* Counts one reduce-scatter of the gradients per reduced round, and per step one all-gather of

@@ -78,14 +78,12 @@ bool world_next_round(const World *w, uint32_t micro_batches, RoundIterator *it,
 /* Sets *bytes to this rank's share of the free memory of its device or, on a CPU, of the
  * machine. */
 NODISCARD Err world_free_memory(const World *w, uint64_t *bytes);
-/* Memory that reducing gradients of `bytes` bytes needs in addition to the gradients. */
-typedef struct {
-  uint64_t device, host;
-} ReduceBytes;
+/* Returns the memory that reducing gradients of `bytes` bytes needs in addition to the
+ * gradients. */
 ReduceBytes world_reduce_bytes(const World *w, const TrainSpec *spec, uint32_t micro_batches,
                                uint64_t bytes);
-/* Returns the bytes that this rank holds of an optimizer state of `bytes` bytes. */
-uint64_t world_shard_bytes(const World *w, const TrainSpec *spec, uint64_t bytes);
+/* Returns the number of ranks over which the optimizer state is divided. */
+uint64_t world_optimizer_shards(const World *w, const TrainSpec *spec);
 /* Returns the bytes that each rank sends, and receives, in a step with n parameters; 0 with one
  * rank. */
 double world_traffic(const World *w, const TrainSpec *spec, uint32_t micro_batches, size_t n);

@@ -89,6 +89,21 @@ static const OptCommand commands[] = {
      .min_operands = 1,
      .max_operands = 2,
      .run = cmd_bench},
+    {.name = "plan",
+     .summary = "predict time, cost and memory on machines you do not have",
+     .usage = "--machine NAME|FILE [--preset NAME] [--data DIR] [--nodes LIST] [--gpus LIST] "
+              "[--link RATE,TIME] [--tokens N] [--price-per-hour PRICE] [--json]",
+     .about =
+         "Predicts a training run for each number of machines: the step time and its parts "
+         "(compute, wait for the slowest rank, all-reduce hidden and not hidden by backward), "
+         "tokens per second, efficiency, memory of a GPU, time and cost, and the best interval "
+         "between checkpoints. Every number says whether it is measured, given or assumed.",
+     .examples =
+         "  trireme plan --preset base --data data/wmt16 --machine h200 --nodes 1..64 \\\n"
+         "      --gpus 8 --link 400Gbit,5us --tokens 3G --price-per-hour 32\n"
+         "  trireme plan --machine this --nodes 1..8 --link 1Gbit,50us\n",
+     .instead = "name the machine with --machine",
+     .run = cmd_plan},
     {.name = "doctor",
      .summary = "check machines, disks and network before a run",
      .usage = "[--preset NAME] [--run DIR] [--data DIR] [--hosts LIST | --hostfile FILE | "

@@ -246,13 +246,13 @@ static Err run_bench(Trainer *r, Batch *batch, size_t batches, const OrderPlan *
   BenchSteps timed = {&r->model->backend, step_in_turn, &turns, steps + WARM_UP,
                       steps < TIMED_STEPS ? steps : TIMED_STEPS};
   if (opt_flag(opts, "json")) {
-    json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I}",
-                          "bench", "train", "backend", r->model->backend->about, "preset",
-                          opt_text(opts, "preset"), "precision", opt_text(opts, "precision"),
-                          "batch_tokens", (int)plan->capacity, "tgt_tok_s", rate, "step_ms",
-                          1e3 * seconds / (double)steps, "fill", plan->fill, "model_tflops",
-                          flops * 1e-12, "loss", mean, "memory_gb", (double)memory / 1e9,
-                          "graphs", (json_int_t)graphs);
+    json_t *j = json_pack(
+        "{s:s, s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "bench", "train",
+        "backend", r->model->backend->about, "preset", opt_text(opts, "preset"), "precision",
+        opt_text(opts, "precision"), "parameters", (json_int_t)r->model->params.total,
+        "batch_tokens", (int)plan->capacity, "tgt_tok_s", rate, "step_ms",
+        1e3 * seconds / (double)steps, "fill", plan->fill, "model_tflops", flops * 1e-12,
+        "loss", mean, "memory_gb", (double)memory / 1e9, "graphs", (json_int_t)graphs);
     Err err = bench_parts(&timed, j);
     r->pass.backend = r->model->backend;
     if (!err) {

@@ -17,6 +17,7 @@ NODISCARD Err cmd_translate(OptSet *opts);
 NODISCARD Err cmd_score(OptSet *opts);
 NODISCARD Err cmd_bench(OptSet *opts);
 NODISCARD Err cmd_doctor(OptSet *opts);
+NODISCARD Err cmd_plan(OptSet *opts);
 NODISCARD Err cmd_launch(OptSet *opts);
 NODISCARD Err cmd_cluster(OptSet *opts);
 NODISCARD Err cmd_report(OptSet *opts);

@@ -46,7 +46,7 @@ const OptSpec cmd_general_options[] = {
          "Use this SentencePiece .model; without it one is trained on the training text"),
     CHOICE("tokenizer-type", "TYPE", "bpe", "bpe|unigram", "prepare", G_TOK,
            "Kind of SentencePiece model to train"),
-    COUNT("vocab-size", "N", "32768", 16, 1000000, "prepare bench doctor", G_TOK,
+    COUNT("vocab-size", "N", "32768", 16, 1000000, "prepare bench doctor plan", G_TOK,
           "Size of the vocabulary, which both languages share"),
     REAL("character-coverage", "P", "1.0", 0.5, 1, "prepare", G_TOK,
          "Share of the characters that the tokenizer must cover"),
@@ -91,9 +91,10 @@ const OptSpec cmd_general_options[] = {
     CHOICE("task", "NAME", NULL, "", "train", "What to train", "What the model learns"),
     CHOICE("task", "NAME", NULL, "", "inspect", "What to show",
            "The task that the data set is for"),
-    CHOICE("preset", "NAME", NULL, "", "train bench doctor", "Model", "Sizes of the model"),
+    CHOICE("preset", "NAME", NULL, "", "train bench doctor plan", "Model",
+           "Sizes of the model"),
     COUNT(
-        "micro-batches", "N", NULL, 1, 65536, "train", "Steps",
+        "micro-batches", "N", NULL, 1, 65536, "train plan", "Steps",
         "Gradient accumulation: micro-batches in a step, counted over all ranks (default: one "
         "for each rank)"),
     COUNT("steps", "N", "100k", 1, 1e12, "train", "Steps", "Steps (updates) of the whole run"),
@@ -200,18 +201,18 @@ const OptSpec cmd_general_options[] = {
          "Bit-identical weights on any number of ranks: all-reduce after every micro-batch, in "
          "a "
          "fixed order"),
-    FLAG("shard-optimizer", "train", "Ranks",
+    FLAG("shard-optimizer", "train plan", "Ranks",
          "Shard the optimizer state (m, v) over the ranks, as ZeRO stage 1 does"),
-    CHOICE("allreduce-dtype", "TYPE", "fp32", "fp32|bf16", "train", "Ranks",
+    CHOICE("allreduce-dtype", "TYPE", "fp32", "fp32|bf16", "train plan", "Ranks",
            "Type in which the all-reduce sends gradients; sums in host memory are fp32"),
     CHOICE(
-        "allreduce-transport", "NAME", "auto", "auto|nccl|host", "train bench", "Ranks",
+        "allreduce-transport", "NAME", "auto", "auto|nccl|host", "train bench plan", "Ranks",
         "Transport of the gradient all-reduce: nccl from GPU to GPU, which needs one GPU for "
         "each rank; host through host memory; auto is nccl where it is available"),
-    BYTES("bucket-size", "SIZE", "8M", 16384, 1073741824.0, "train", "Ranks",
+    BYTES("bucket-size", "SIZE", "8M", 16384, 1073741824.0, "train plan", "Ranks",
           "Bytes of gradients in one all-reduce; buckets are sent during the backward pass"),
     CHOICE(
-        "overlap", "yes|no", "yes", "yes=true|no=false", "train", "Ranks",
+        "overlap", "yes|no", "yes", "yes=true|no=false", "train plan", "Ranks",
         "Send gradients while the backward pass runs (yes), or all of them after it (no), to "
         "measure what the overlap is worth; the weights are the same"),
     {"rank-timeout", OPT_SECONDS, "TIME", "6s", 1, 86400, NULL, 1, false, "train", "Ranks",
@@ -252,7 +253,7 @@ const OptSpec cmd_general_options[] = {
            "Precision of GEMMs and, on a GPU, of activations (fp8: bf16 activations)"),
     CHOICE("precision", "NAME", "fp32", "fp32|tf32|bf16|fp16", "translate", G_RUN,
            "Precision of GEMMs and, on a GPU, of activations"),
-    NAMED("device", "NAME", "auto", "auto|cpu|cuda|cuda:0", "train translate bench", G_RUN,
+    NAMED("device", "NAME", "auto", "auto|cpu|cuda|cuda:0", "train translate bench plan", G_RUN,
           "auto (a GPU if there is one), cpu, cuda or cuda:N"),
 
     /* Options of inspect */
@@ -270,7 +271,7 @@ const OptSpec cmd_general_options[] = {
     CHOICE("split", "NAME", "train", "train|valid|test", "inspect", "What to show",
            "Split that the histogram and samples show"),
     FLAG("verify", "inspect", "What to show", "Verify the checksums of all files"),
-    FLAG("json", "inspect bench doctor", "What to show", "Print JSON"),
+    FLAG("json", "inspect bench doctor plan", "What to show", "Print JSON"),
 
     /* Options of bench */
     TEXT("lengths", "FILE", NULL, "bench", "What to show",
@@ -420,17 +421,61 @@ const OptSpec cmd_general_options[] = {
          "Listen on this address of this machine, 0.0.0.0 for all, instead of 127.0.0.1; the "
          "page then needs the token in the printed address"),
 
+    /* Options of plan */
+    NAMED("machine", "NAME|FILE", NULL, "h200|a100|v100|t4|this", "plan", "Machines",
+          "A GPU that is known (h200, a100, v100, t4), this machine measured now (this), or a "
+          "file that 'bench train --json' wrote"),
+    TEXT("nodes", "LIST", "1", "plan", "Machines",
+         "Numbers of machines: 8, or 1,2,6, or 1..64, which doubles from 1 to 64"),
+    TEXT("gpus", "LIST", "1", "plan", "Machines",
+         "GPUs of a machine, each with one rank; on a CPU the ranks of a machine. A list as of "
+         "--nodes"),
+    TEXT("link", "RATE,TIME", NULL, "plan", "Machines",
+         "Bandwidth of a machine's network in each direction, and latency of a message: "
+         "400Gbit,5us"),
+    REAL("link-efficiency", "P", NULL, 0.01, 1, "plan", "Machines",
+         "Share of the link's bandwidth that the all-reduce reaches (default: 0.8 for NCCL, "
+         "0.67 "
+         "for MPI over TCP)"),
+    CHOICE("nccl-algo", "NAME", "auto", "auto|ring|tree", "plan", "Machines",
+           "Algorithm of NCCL between machines; auto is the faster one for each bucket"),
+    REAL("price-per-hour", "PRICE", "0", 0, 1e6, "plan", "Machines",
+         "Price of an hour of one machine, for the cost; 0 is not known"),
+    CHOICE("precision", "NAME", NULL, "fp32|tf32|bf16|fp16|fp8", "plan", G_RUN,
+           "Precision (default: that of the measurement; bf16 on a GPU, fp16 without bf16)"),
+    COUNT("batch-tokens", "N", "0", 0, 16777216, "plan", "Steps",
+          "Tokens in a micro-batch, on each side; 0 is that of the measurement, or 4096"),
+    COUNT("tokens", "N", "1G", 1, 1e15, "plan", "Steps", "Target tokens of the whole run"),
+    COUNT("steps", "N", "10", 1, 1000000, "plan", "Steps",
+          "Steps that --machine this measures"),
+    COUNT("save-every", "STEPS", NULL, 1, 1e12, "plan", "Failures",
+          "Steps between checkpoints (default: the best interval)"),
+    REAL("jitter", "P", "0.02", 0, 1, "plan", "Failures",
+         "Standard deviation of the ranks' compute times over their mean; a step waits for the "
+         "slowest rank"),
+    REAL("failures-per-node-day", "N", "0.004", 0, 1e5, "plan", "Failures",
+         "Failures of a machine in a day, on average; each stops the run"),
+    {"restart-time", OPT_SECONDS, "TIME", "60s", 0, 1e7, NULL, 1, false, "plan", "Failures",
+     "Time from a failure until training continues"},
+    {"checkpoint-time", OPT_SECONDS, "TIME", NULL, 0.001, 1e7, NULL, 1, false, "plan",
+     "Failures",
+     "Time by which a checkpoint delays training (default: the copy of the state to host "
+     "memory)"},
+    TEXT("data", "DIR", NULL, "plan", "Model",
+         "The data set: its vocabulary and the packing of its sentences count instead of "
+         "--vocab-size and full batches"),
+
     /* Options of help */
     FLAG("man", "help", "Form", "Print the manual as a man page"),
     FLAG("completion", "help", "Form", "Print the completion script for bash"),
 
     /* Options of every command */
     TEXT("config", "FILE", NULL,
-         "prepare inspect score bench train translate doctor cluster board", G_RUN,
+         "prepare inspect score bench train translate doctor cluster board plan", G_RUN,
          "Read options from a file, one 'option = value' per line; the command line overrides "
          "it"),
     FLAG("quiet",
-         "prepare inspect score bench train translate doctor launch cluster report board",
+         "prepare inspect score bench train translate doctor launch cluster report board plan",
          G_RUN, "No progress, only warnings and errors"),
     {0},
 };

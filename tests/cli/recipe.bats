@@ -260,38 +260,18 @@ split_by_perl() {
   for file in "$data"/*.gz; do cmp "$file" "xdg/trireme/multi30k-en-de/${file##*/}"; done
 }
 
-# Round figures: a token costs 1 ms of GEMMs and 1 ms of memory traffic, and a measured step takes
-# twice that.
-predict() {
-  "$TRIREME_RECIPES/wmt16-en-de/predict" measured_ms=4000 measured_rows=1000 flop=1e12 bytes=1000000034 weights=1 table=0.5 \
-    h200_bf16=1e12 h200_memory=1e9 h200_link=7 h200_price=1 t4_fp16=1e12 t4_memory=1e9 t4_link=4 t4_price=2 link_use=0.5 \
-    modern_rows=1000 modern_groups=8 modern_steps=3600 "$@"
-}
-
-@test "the prediction for WMT16 is what can be worked out by hand" {
-  run predict
-  [ "$status" -eq 0 ]
-  [[ "$output" == *"A measured step takes 2.00 times its floor."* ]]
-  # Eight micro-batches of 4 s each on one GPU, for 3,600 steps.
-  grep -qxF '| 1 x H200 | modern, bf16 | 8 x 1000 | 3600 | 32000.0 | 0.0 | 0.0 | 250 | 32.00 | 32.00 |' <<< "$output"
-  # On eight GPUs: 7/4 of 4 bytes at 3.5 bytes/s take 2 s. The backward pass hides this, except for
-  # the embedding, which is half of the weights.
-  grep -qxF '| 8 x H200 | modern, bf16 | 8 x 1000 | 3600 | 4000.0 | 2000.0 | 1000.0 | 1600 | 5.00 | 40.00 |' <<< "$output"
-  # Two micro-batches on each of four GPUs: 3/2 of 4 bytes at 2 bytes/s.
-  grep -qxF '| 4 x T4 | modern, fp16 | 8 x 1000 | 3600 | 8000.0 | 3000.0 | 1500.0 | 842 | 9.50 | 76.00 |' <<< "$output"
-  # A link too slow to be hidden by the backward pass, which takes 2/3 of 4 s.
-  run predict t4_link=1
-  grep -qxF '| 4 x T4 | modern, fp16 | 8 x 1000 | 3600 | 8000.0 | 12000.0 | 9333.3 | 462 | 17.33 | 138.67 |' <<< "$output"
-  run predict t4_lnk=1
-  [ "$status" -eq 2 ]
-  [[ "$output" == *"there is no 't4_lnk' to set"* ]]
-  run predict t4_link=fast
-  [ "$status" -eq 2 ]
-}
-
-@test "the table in the WMT16 recipe is what it predicts" {
-  "$TRIREME_RECIPES/wmt16-en-de/predict" | awk -F'|' '/ x / && !/tf32/ { printf "%s,%.0f\n", $2, $6 + $8 }' | tr -d ' ' > predicted
-  awk -F'|' '/^\| [148] x / { sub(" ms", "", $4); printf "%s,%.0f\n", $2, $4 }' "$TRIREME_RECIPES/wmt16-en-de/README.md" | tr -d ' ' > written
+@test "the table in the WMT16 recipe is what plan predicts" {
+  readme="$TRIREME_RECIPES/wmt16-en-de/README.md"
+  sed -n 's/^    \(h200s*\|t4s\)="\(.*\)"$/\1="\2"/p' "$readme" > variables
+  [ "$(wc -l < variables)" -eq 3 ]
+  . ./variables
+  grep '^    trireme plan ' "$readme" | while read -r _ _ machine options; do
+    machine=${machine#\$}
+    # shellcheck disable=SC2086  # several options in one variable
+    "$TRIREME" plan ${!machine} $options --json | perl -MJSON::PP -e 'undef $/; $s = decode_json(<STDIN>)->{sizes}[0];
+      printf "%d x|%.0f ms|%.2f|%.2f\n", $s->{nodes} * $s->{gpus}, $s->{step_ms}, $s->{hours}, $s->{cost}'
+  done > predicted
+  awk -F' *[|] *' '/^\| [148] x / { split($2, machine, " "); printf "%s x|%s|%s|%s\n", machine[1], $4, $5, $6 }' "$readme" > written
   [ "$(wc -l < written)" -eq 9 ]
   diff predicted written
 }

@@ -1,0 +1,198 @@
+/* GPUs by name: data sheets, and steps that were measured. Depends on plan_machine.h. */
+#include "monitor/plan_machine.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/presets.h"
+
+#define GB 1e9
+
+/* Data sheets of NVIDIA: H200 SXM, A100 SXM 80 GB, V100 SXM2 16 GB, T4. GEMMs without sparsity;
+ * `local` is NVLink, for the T4 PCIe 3.0 x16. The latency between GPUs is assumed. So is the T4's
+ * clock: its limit of 70 W lowers the clock of continuous GEMMs well below the 1,590 MHz to which
+ * the peak refers. Snapshots: H200 690 MB in 10.5 ms (bench/RESULTS.md); the others by PCIe. */
+static const PlanMachine machines[] = {
+    {.name = "h200",
+     .about = "NVIDIA H200",
+     .peak = {67e12, 494e12, 989e12, 989e12, 1979e12},
+     .memory_bandwidth = 4.8e12,
+     .memory_bytes = (uint64_t)(141 * GB),
+     .local = {450 * GB, 3e-6},
+     .sustained_clock = 1,
+     .snapshot_bandwidth = 66 * GB,
+     .is_snapshot_measured = true},
+    {.name = "a100",
+     .about = "NVIDIA A100 80 GB",
+     .peak = {19.5e12, 156e12, 312e12, 312e12, 0},
+     .memory_bandwidth = 2.04e12,
+     .memory_bytes = (uint64_t)(80 * GB),
+     .local = {300 * GB, 3e-6},
+     .sustained_clock = 1,
+     .snapshot_bandwidth = 20 * GB},
+    {.name = "v100",
+     .about = "NVIDIA V100 16 GB",
+     .peak = {15.7e12, 0, 0, 125e12, 0},
+     .memory_bandwidth = 0.9e12,
+     .memory_bytes = (uint64_t)(16 * GB),
+     .local = {150 * GB, 3e-6},
+     .sustained_clock = 1,
+     .snapshot_bandwidth = 10 * GB},
+    {.name = "t4",
+     .about = "NVIDIA T4",
+     .peak = {8.1e12, 0, 0, 65e12, 0},
+     .memory_bandwidth = 0.32e12,
+     .memory_bytes = (uint64_t)(16 * GB),
+     .local = {12 * GB, 5e-6},
+     .sustained_clock = 0.6,
+     .snapshot_bandwidth = 10 * GB},
+};
+#define MACHINES (sizeof machines / sizeof *machines)
+
+/* Steps that were measured (bench/RESULTS.md, "Training step on one GPU"): batches of 25,600 tokens
+ * by `bench train`, of 8,192 by `train`; a vocabulary of VOCAB. `tokens` are real target tokens of a step, rate
+ * times step time. The ratio to the roofline of the same batch scales other batches. */
+#define VOCAB 32768
+typedef struct {
+  const char *machine, *preset;
+  PlanPrecision precision;
+  double tokens, seconds;
+} Measured;
+
+static const Measured measured[] = {
+    {"h200", "base", PLAN_BF16, 25542, 22.0e-3},
+    {"h200", "base", PLAN_BF16, 8173, 6.2e-3},
+    {"h200", "big", PLAN_BF16, 25585, 60.9e-3},
+    {"h200", "big", PLAN_FP8, 25576, 54.9e-3},
+};
+#define MEASURED (sizeof measured / sizeof *measured)
+
+const char *const plan_precision_names[PLAN_PRECISIONS] = {"fp32", "tf32", "bf16", "fp16",
+                                                           "fp8"};
+
+PlanPrecision plan_precision_find(const char *name) {
+  int i = 0;
+  while (i + 1 < PLAN_PRECISIONS && strcmp(plan_precision_names[i], name) != 0) i++;
+  return (PlanPrecision)i;
+}
+
+const PlanMachine *plan_machine_find(const char *name) {
+  for (size_t i = 0; i < MACHINES; i++)
+    if (strcmp(machines[i].name, name) == 0) return &machines[i];
+  return NULL;
+}
+
+const char *plan_machine_names(char out[128]) {
+  size_t n = 0;
+  for (size_t i = 0; i < MACHINES; i++)
+    n += (size_t)snprintf(out + n, 128 - n, "%s%s", i ? ", " : "", machines[i].name);
+  return out;
+}
+
+PlanPrecision plan_machine_precision(const PlanMachine *m) {
+  return m->peak[PLAN_BF16] > 0 ? PLAN_BF16 : PLAN_FP16;
+}
+
+Err plan_machine_check(const PlanMachine *m, PlanPrecision precision) {
+  char has[64];
+  size_t n = 0;
+  if (m->peak[precision] > 0) return ERR_OK;
+  for (int i = 0; i < PLAN_PRECISIONS; i++)
+    if (m->peak[i] > 0)
+      n += (size_t)snprintf(has + n, sizeof has - n, "%s%s", n ? ", " : "",
+                            plan_precision_names[i]);
+  return err_set(ERR_USAGE, "--machine %s has no --precision %s; it has %s", m->name,
+                 plan_precision_names[precision], has);
+}
+
+/* Bytes that operations other than GEMMs move, at least. Per token: 4.3 elements for each column
+ * of a weight matrix (attention, norms, activations and residuals, forward and backward; counted
+ * for layers of 12 d^2 and 16 d^2 weights), and 4 for each logit. The update reads weight, gradient
+ * and both moments, the gradient again for its norm, and writes weight, moments and the
+ * low-precision copy. */
+#define ELEMENTS_PER_COLUMN 4.3
+#define ELEMENTS_PER_LOGIT  4.0
+
+PlanRoofline plan_roofline(const PlanMachine *m, PlanPrecision precision, const Model *model,
+                           const PlanBatch *batch) {
+  ModelShape s = model->config.family->shape(&model->config);
+  bool is_low = precision != PLAN_FP32 && precision != PLAN_TF32;
+  double rate = m->peak[precision] * m->sustained_clock, width = is_low ? 2 : 4;
+  double d = (double)s.d_model, output = (double)s.vocab * d;
+  double tokens = (batch->tokens[0] + batch->tokens[1]) / 2;
+  double layers =
+      batch->tokens[0] * s.gemm_weights[0] + batch->tokens[1] * (s.gemm_weights[1] - output);
+  double columns = (s.gemm_weights[0] + s.gemm_weights[1] - output) / d;
+  double layer_bytes = tokens * ELEMENTS_PER_COLUMN * columns * width;
+  double logit_bytes = batch->tokens[1] * ELEMENTS_PER_LOGIT * (double)s.vocab * width;
+  double update_bytes = (double)model->params.total * (32 + (is_low ? 2 : 0));
+  return (PlanRoofline){
+      .output = 6 * batch->tokens[1] * output / rate + logit_bytes / m->memory_bandwidth,
+      .layers = 6 * layers / rate + layer_bytes / m->memory_bandwidth,
+      .update = update_bytes / m->memory_bandwidth};
+}
+
+/* Finds the measurement of this machine, preset and precision, otherwise the most similar. Among
+ * several of the same machine, preset and precision that of the nearest batch size counts; for others
+ * the first, because the gain of small batches depends on the machine's cache. */
+static const Measured *find_measured(const char *machine, const char *preset,
+                                     PlanPrecision precision, double tokens, bool *is_exact) {
+  enum { EXACT = 4 + 2 + 1 };
+  const Measured *best = &measured[0];
+  int most = -1;
+  double nearest = INFINITY;
+  for (size_t i = 0; i < MEASURED; i++) {
+    const Measured *c = &measured[i];
+    double distance = fabs(log(tokens / c->tokens));
+    int same = 4 * (c->precision == precision) + 2 * (strcmp(c->preset, preset) == 0) +
+               (strcmp(c->machine, machine) == 0);
+    bool is_nearer = same == EXACT && distance < nearest;
+    if (same < most || (same == most && !is_nearer)) continue;
+    most = same;
+    nearest = distance;
+    best = c;
+  }
+  *is_exact = most == EXACT;
+  return best;
+}
+
+/* Computes the measured time divided by the roofline of the measured machine, model and batch. */
+static Err compute_ratio(const Measured *m, double *ratio) {
+  ModelConfig config;
+  Model *model;
+  Backend stand_in = {.name = "plan"};
+  PlanBatch batch = {{m->tokens, m->tokens}};
+  TRY(presets_configure(&config, m->preset, VOCAB));
+  ModelSpec spec = {.config = &config, .backend = &stand_in, .capacity = 1, .training = true};
+  TRY(model_plan(&model, &spec));
+  PlanRoofline r = plan_roofline(plan_machine_find(m->machine), m->precision, model, &batch);
+  *ratio = m->seconds / (r.output + r.layers + r.update);
+  model_free(model);
+  return ERR_OK;
+}
+
+Err plan_machine_compute(const PlanMachine *m, PlanPrecision precision, const char *preset,
+                         const Model *model, const PlanBatch *batch, PlanCompute *c) {
+  PlanRoofline r = plan_roofline(m, precision, model, batch);
+  const Measured *near =
+      find_measured(m->name, preset, precision, batch->tokens[1], &c->is_measured);
+  double ratio = 1;
+  TRY(compute_ratio(near, &ratio));
+  c->forward = ratio * (r.output + r.layers / 3);
+  c->backward = ratio * r.layers * 2 / 3;
+  c->update = ratio * r.update;
+  if (c->is_measured) {
+    snprintf(c->source, sizeof c->source,
+             "measured: bench/RESULTS.md, %.1f ms for %.0f target tokens, scaled to this batch",
+             1e3 * near->seconds, near->tokens);
+    return ERR_OK;
+  }
+  char clock[64] = "";
+  if (m->sustained_clock < 1)
+    snprintf(clock, sizeof clock, " at %.0f %% of its clock", 100 * m->sustained_clock);
+  snprintf(c->source, sizeof c->source,
+           "assumed: %.2f times the roofline of the data sheet%s; measured for %s in %s on %s",
+           ratio, clock, near->preset, plan_precision_names[near->precision], near->machine);
+  return ERR_OK;
+}

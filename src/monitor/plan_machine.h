@@ -1,0 +1,86 @@
+/* Machines that `plan` knows: GPUs by name, with figures of their data sheets, and measurements in
+ * the form of `bench train --json`. Depends on model, plan.h. */
+#ifndef MONITOR_PLAN_MACHINE_H
+#define MONITOR_PLAN_MACHINE_H
+
+#include "monitor/plan.h"
+
+typedef enum {
+  PLAN_FP32,
+  PLAN_TF32,
+  PLAN_BF16,
+  PLAN_FP16,
+  PLAN_FP8,
+  PLAN_PRECISIONS
+} PlanPrecision;
+extern const char *const plan_precision_names[PLAN_PRECISIONS];
+/* Finds the precision of that name, which must be one of plan_precision_names. */
+PlanPrecision plan_precision_find(const char *name);
+
+typedef struct {
+  const char *name; /* value of --machine */
+  const char *about;
+  double peak[PLAN_PRECISIONS]; /* FLOP/s of dense GEMMs; 0: the GPU does not have it */
+  double memory_bandwidth;      /* bytes per second */
+  uint64_t memory_bytes;        /* of one GPU; 0: not known */
+  PlanLink local;               /* of a GPU to the others of its machine, by the data sheet */
+  /* Share of the peak clock under continuous load, where the power limit is far below what the
+   * peak needs; 1: as assumed in the efficiency. */
+  double sustained_clock;
+  double snapshot_bandwidth; /* bytes per second of the copy to host memory for a checkpoint */
+  bool is_snapshot_measured;
+} PlanMachine;
+
+/* Returns NULL if there is no machine of that name. */
+const PlanMachine *plan_machine_find(const char *name);
+/* Lists the names: "h200, a100, v100, t4". */
+const char *plan_machine_names(char out[128]);
+/* The precision that a run on this machine would use: bf16, or fp16 without it. */
+PlanPrecision plan_machine_precision(const PlanMachine *m);
+/* Fails, with the precisions that the machine has, if it lacks this one. */
+NODISCARD Err plan_machine_check(const PlanMachine *m, PlanPrecision precision);
+
+/* A micro-batch: mean numbers of tokens on both sides, without padding. */
+typedef struct {
+  double tokens[2];
+} PlanBatch;
+
+/* Lower bounds in seconds of the parts of a step, from peak FLOP/s and memory bandwidth. */
+typedef struct {
+  double output; /* GEMMs of the output layer and the loss, forward and backward */
+  double layers; /* everything between embeddings and output, forward and backward */
+  double update;
+} PlanRoofline;
+PlanRoofline plan_roofline(const PlanMachine *m, PlanPrecision precision, const Model *model,
+                           const PlanBatch *batch);
+/* Multiplies the roofline by the ratio that was measured for this preset and precision or, without
+ * a measurement, for the most similar one. */
+NODISCARD Err plan_machine_compute(const PlanMachine *m, PlanPrecision precision,
+                                   const char *preset, const Model *model,
+                                   const PlanBatch *batch, PlanCompute *compute);
+
+/* A measured step, from the JSON of `bench train`. */
+typedef struct {
+  char preset[64], precision[16], device[160];
+  bool is_host;          /* the device is the CPU */
+  uint64_t parameters;   /* 0: the file does not have it */
+  uint32_t batch_tokens; /* tokens per side that fit into a batch */
+  double tokens;         /* mean target tokens of a step */
+  double step;           /* seconds */
+  bool has_parts;        /* the file has the time of each kind of operation */
+  /* Seconds of a timed step: all of it, GEMMs of the gradients, other operations of backward,
+   * optimizer. */
+  double timed, gradients, other_backward, optimizer;
+  double
+      copy; /* bytes per second of a large copy, reads and writes counted; 0: not in the file */
+} PlanMeasurement;
+/* Parses untrusted JSON text; `where` is its name for errors. */
+NODISCARD Err plan_measurement_parse(const char *text, size_t len, const char *where,
+                                     PlanMeasurement *m);
+/* Scales the measured step to this batch. `where`: name of the file. */
+void plan_measurement_compute(const PlanMeasurement *m, const char *where, const Model *model,
+                              const PlanBatch *batch, PlanCompute *compute);
+/* Describes a measurement as a machine; ranks: number of processes that ran side by side. */
+PlanMachine plan_measurement_machine(const PlanMeasurement *m, int ranks);
+
+#endif

@@ -1,0 +1,33 @@
+/* Prints predictions: text, JSON, and SVG. Depends on plan.h, plan_machine.h. */
+#ifndef MONITOR_PLAN_REPORT_H
+#define MONITOR_PLAN_REPORT_H
+
+#include "monitor/plan_machine.h"
+
+typedef struct {
+  PlanPoint at;
+  uint64_t memory; /* bytes of a GPU, or of a rank on a CPU */
+  bool fits;       /* false: more than the GPU has */
+} PlanRow;
+
+/* What was predicted, and from what. */
+typedef struct {
+  const char *preset, *precision;
+  const Model *model;
+  const PlanMachine *machine;
+  const char *machine_name; /* value of --machine */
+  const char *data;         /* directory of the data set; NULL: none */
+  PlanBatch batch;
+  uint32_t batch_tokens; /* tokens per side that fit into a micro-batch */
+  size_t bucket_bytes;
+  PlanInput input;
+  double link_efficiency;
+  bool is_link_given, is_latency_given, is_checkpoint_given;
+  PlanRow *row;
+  size_t rows;
+} PlanReport;
+
+void plan_print_text(const PlanReport *r, Str *out);
+NODISCARD Err plan_print_json(const PlanReport *r, Str *out);
+
+#endif

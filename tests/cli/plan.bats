@@ -1,0 +1,166 @@
+#!/usr/bin/env bats
+# trireme plan: known runs of others, measurements as input, and errors. Formulas: test_plan.c.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+  export SET="$BATS_FILE_TMPDIR/set"
+  "$TRIREME" prepare --recipe demo --demo-pairs 2000 --vocab-size 500 --quiet --out "$SET"
+}
+
+setup() { cd "$BATS_TEST_TMPDIR"; }
+
+# sizes OPTION…: runs plan, checks that the parts sum to the step, prints for each size: machines, GPUs,
+# step in ms, speed-up, hours, bytes sent by a machine, exposed ms.
+sizes() {
+  "$TRIREME" plan "$@" --json > json || return 1
+  perl -MJSON::PP -e 'undef $/; $j = decode_json(<STDIN>);
+    for (@{$j->{sizes}}) {
+      $p = $_->{parts};
+      $sum = 0;
+      $sum += $p->{"${_}_ms"} for qw(forward backward straggler exposed copies update gather);
+      die "parts $sum, step $_->{step_ms}" unless abs($sum - $_->{step_ms}) < 1e-6 * $sum;
+      die "all-reduce" unless abs($p->{hidden_ms} + $p->{exposed_ms} - $p->{allreduce_ms}) < 1e-6 * ($p->{allreduce_ms} + 1);
+      print join(" ", @$_{qw(nodes gpus step_ms speedup hours bytes_sent_per_node)}, $p->{exposed_ms}), "\n" }' < json
+}
+
+# near VALUE EXPECTED PERCENT
+near() { awk -v a="$1" -v b="$2" -v p="$3" 'BEGIN { exit !(a > b * (1 - p / 100) && a < b * (1 + p / 100)) }' || { echo "$1, expected $2 within $3 %"; return 1; }; }
+
+@test "one object for each number of machines; one GPU has no all-reduce" {
+  run sizes --machine h200 --nodes 1..6 --gpus 1,8 --link 400Gbit,5us
+  [ "$status" -eq 0 ]
+  [ "${#lines[@]}" -eq 8 ]
+  [[ "${lines[0]}" == "1 1 "*" 1 "*" 0 0" ]]
+  [[ "${lines[7]}" == "6 8 "* ]]
+}
+
+@test "four T4 with OpenSeq2Seq: 1.28 s a step, 365 MB per machine" {
+  run sizes --machine t4 --precision fp32 --batch-tokens 7168 --nodes 4 --link 5Gbit,50us
+  [ "$status" -eq 0 ]
+  read -r _ _ step _ _ bytes _ <<< "$output"
+  near "$step" 1280 5
+  near "$bytes" 365e6 0.2
+}
+
+@test "two machines with two V100: 22 hours for 50,000 steps" {
+  run sizes --machine v100 --batch-tokens 14336 --nodes 2 --gpus 2 --link 1Gbit,50us --link-efficiency 0.94 --nccl-algo ring \
+    --allreduce-dtype bf16 --tokens 2867200000
+  [ "$status" -eq 0 ]
+  read -r _ _ _ _ hours _ <<< "$output"
+  near "$hours" 22 5
+}
+
+@test "OpenSeq2Seq's speed-ups on 2, 4 and 8 GPUs" {
+  run sizes --machine v100 --batch-tokens 14336 --gpus 1..8 --allreduce-dtype bf16 --jitter 0.08
+  [ "$status" -eq 0 ]
+  [ "${#lines[@]}" -eq 4 ]
+  expected=(1 1.93 3.73 7.0)
+  for i in 0 1 2 3; do
+    read -r _ _ _ speedup _ <<< "${lines[i]}"
+    near "$speedup" "${expected[i]}" 3
+  done
+}
+
+@test "the measured step of the H200 is reproduced and called measured, others assumed" {
+  run "$TRIREME" plan --machine h200 --batch-tokens 25542
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"(measured: bench/RESULTS.md, 22.0 ms"* ]]
+  [[ "$output" == *" 22.00"$'\n'"step = "* ]]
+  run "$TRIREME" plan --machine a100
+  [[ "$output" == *"(assumed: 1.45 times the roofline"* ]]
+}
+
+@test "a file of bench train --json: its step, on one machine and with a network" {
+  for i in 5 7 9 12 21 30; do echo "$i $((i + 1))"; done > lengths
+  "$TRIREME" bench train --preset tiny --vocab-size 200 --lengths lengths --steps 2 --batch-tokens 256 --threads 1 --device cpu --quiet --json > here.json
+  run sizes --preset tiny --vocab-size 200 --machine here.json
+  [ "$status" -eq 0 ]
+  # the batches of the measurement are not quite full, those of plan are: the step grows with the tokens
+  perl -MJSON::PP -e 'undef $/; open $f, "<", "here.json"; $m = decode_json(<$f>); open $f, "<", "json"; $j = decode_json(<$f>);
+    $c = $j->{inputs}{compute}; $tokens = $m->{tgt_tok_s} * $m->{step_ms} / 1e3;
+    $whole = ($c->{forward_ms} + $c->{backward_ms}) * $tokens / 256 + $c->{update_ms};
+    die "$whole, measured $m->{step_ms}" unless abs($whole / $m->{step_ms} - 1) < 1e-3;
+    die "a part is negative" if grep { $c->{$_} <= 0 } qw(forward_ms backward_ms update_ms);
+    die "not measured" unless $c->{measured}'
+  # 1 Mbit/s dominates: two machines send the gradients once
+  run sizes --preset tiny --vocab-size 200 --machine here.json --nodes 2 --link 1Mbit,1us --link-efficiency 1 --jitter 0
+  [ "$status" -eq 0 ]
+  read -r _ _ _ _ _ bytes exposed <<< "$output"
+  near "$exposed" "$(awk -v b="$bytes" 'BEGIN { print b / 125 }')" 1
+}
+
+@test "a file that does not fit the options, or is damaged, is an error" {
+  echo '{"bench": "train", "backend": "cpu: x", "preset": "tiny", "precision": "fp32", "batch_tokens": 256, "tgt_tok_s": 1000, "step_ms": 100, "parameters": 7}' > here.json
+  run "$TRIREME" plan --machine here.json
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"here.json was measured with --preset tiny, not base"* ]]
+  run "$TRIREME" plan --machine here.json --preset tiny --precision bf16
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"was measured with --precision fp32, not bf16"* ]]
+  run "$TRIREME" plan --machine here.json --preset tiny
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"a model of 7 parameters"* ]]
+  run "$TRIREME" plan --machine here.json --preset tiny --allreduce-transport nccl
+  [ "$status" -eq 2 ]
+  head -c 60 here.json > cut.json
+  run "$TRIREME" plan --machine cut.json --preset tiny
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"cut.json: not JSON at byte"* ]]
+}
+
+@test "this machine is measured, with the ranks of a machine at once, and leaves no files" {
+  mkdir temporary
+  run --separate-stderr env TMPDIR="$PWD/temporary" "$TRIREME" plan --machine this --device cpu --preset tiny --data "$SET" --batch-tokens 256 --steps 2 --gpus 2
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"(measured: this machine, now, "* ]]
+  [[ "$output" == *$'\n'"1 x 2 "* ]]
+  [[ "$stderr" == *"2 processes at once"* ]]
+  [ -z "$(ls temporary)" ]
+}
+
+@test "a data set sets the vocabulary and the tokens of a batch" {
+  run "$TRIREME" plan --machine h200 --preset tiny --data "$SET" --batch-tokens 1024 --json
+  [ "$status" -eq 0 ]
+  perl -MJSON::PP -e '$i = decode_json($ARGV[0])->{inputs}; $small = decode_json($ARGV[1])->{inputs};
+    die "parameters" unless $i->{parameters} == $small->{parameters};
+    die "tokens $i->{target_tokens}" unless $i->{target_tokens} > 700 && $i->{target_tokens} < 1024 && $small->{target_tokens} == 1024' \
+    "$output" "$("$TRIREME" plan --machine h200 --preset tiny --vocab-size 500 --batch-tokens 1024 --json)"
+}
+
+@test "the memory is what train plans, without validation" {
+  "$TRIREME" train --data "$SET" --run none --preset tiny --batch-tokens 1024 --device cpu --dry-run 2>&1 | sed -n 's/.*memory   [^:]*B: //p' | head -1 > shares
+  [ -s shares ]
+  "$TRIREME" bench train --preset tiny --vocab-size 500 --lengths <(seq 20 | sed 's/.*/8 8/') --steps 1 --batch-tokens 64 --device cpu --quiet --json > here.json
+  "$TRIREME" plan --machine here.json --preset tiny --data "$SET" --batch-tokens 1024 --json > json
+  perl -MJSON::PP -e 'open $f, "<", "json"; $m = decode_json(<$f>)->{sizes}[0]{memory_bytes}; open $f, "<", "shares"; %u = (kB => 1e3, MB => 1e6, GB => 1e9);
+    for (split /, /, <$f>) { next if /validation/; /([\d.]+) (\w+)$/; $sum += $1 * $u{$2} }
+    die "$m bytes, train plans $sum" unless $sum > 0 && abs($m / $sum - 1) < 0.03'
+}
+
+@test "the machine, the precision, the link and the sizes must be known" {
+  run "$TRIREME" plan
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"pass --machine with h200, a100, v100, t4, 'this'"* ]]
+  run "$TRIREME" plan --machine h300
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"no machine and no file 'h300'; known are h200, a100, v100, t4, 'this'"* ]]
+  run "$TRIREME" plan --machine t4 --precision bf16
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"--machine t4 has no --precision bf16; it has fp32, fp16"* ]]
+  run "$TRIREME" plan --machine t4 --nodes 4
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"4 machines need a network: pass --link"* ]]
+  run "$TRIREME" plan --machine t4 --nodes 4 --link 25Gb
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"--link '25Gb' is not a bandwidth"* ]]
+  run "$TRIREME" plan --machine t4 --nodes 8..4
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"--nodes '8..4' is not a list"* ]]
+  run "$TRIREME" plan --machine t4 --nodes 4 --link 25Gbit --micro-batches 2
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"--micro-batches 2 are too few for 4 x 1 ranks"* ]]
+  run "$TRIREME" plan --machine this --gpus 1,2
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"pass one number to --gpus"* ]]
+}

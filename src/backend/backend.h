@@ -310,6 +310,9 @@ static inline bool backend_takes_fp8(size_t rows, size_t in, size_t out) {
 
 /* Initializes the CPU backend. `threads`: 0 means one per core that this process may use. */
 NODISCARD Err backend_cpu(Backend *backend, int threads, bool bf16);
+/* Measures how many FLOP/s of fp32 multiply-adds this many threads can execute, in about 5 ms. Returns
+ * 0 if TRIREME_ISA is wrong. */
+double backend_cpu_peak(int threads);
 void backend_reference(Backend *backend);
 
 /* The user's options: --device auto, cpu, cuda or cuda:N; --precision fp32, tf32, bf16, fp16 or

@@ -276,6 +276,11 @@ bool comm_is_shared_host(const Comm *c, int a, int b) {
   return is_alone(c) || group_is_same_host(&c->group, a, b);
 }
 
+double comm_cores(const Comm *c) {
+  double cores = thread_cores();
+  return is_alone(c) ? cores : cores / group_count_core_sharers(&c->group);
+}
+
 int comm_threads(const Comm *c) {
   int cores = thread_cores();
   if (is_alone(c)) return cores > 0 ? cores : 1;

@@ -42,6 +42,8 @@ int comm_local_rank(const Comm *comm); /* number of this rank among the ranks on
 const char *comm_about(const Comm *comm);
 /* CPU threads for this rank: its cores, divided by the ranks that share them */
 int comm_threads(const Comm *comm);
+/* This rank's cores, divided by the ranks that share them; less than 1 if there are more ranks. */
+double comm_cores(const Comm *comm);
 const char *comm_host(const Comm *c, int r); /* host name of rank r */
 /* Returns the process id of rank r, or 0 if it cannot be used here because r is on another host or
  * in another pid namespace. */

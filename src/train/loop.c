@@ -1,6 +1,6 @@
 /* The training loop: steps, metrics, validations, checkpoints, and roll-back to a checkpoint
  * when the loss diverges. Every rank runs it. Decisions that depend on time, signals or files
- * are made by one rank and broadcast. Depends on average, histograms, snapshot, step,
+ * are made by one rank and broadcast. Depends on average, histograms, rank_times, snapshot, step,
  * validate. */
 #include "train/loop.h"
 
@@ -16,6 +16,7 @@
 #include "base/stop.h"
 #include "train/average.h"
 #include "train/histograms.h"
+#include "train/rank_times.h"
 #include "train/snapshot.h"
 #include "train/step.h"
 #include "train/validate.h"
@@ -92,13 +93,16 @@ static void record_perplexity(Trainer *t, const char *name, double loss) {
     metrics_add(&t->run.metrics, name, perplexity);
 }
 
-/* Adds the FLOP/s of the GEMMs of all ranks: 2 per weight and token in forward, 4 in backward. */
+/* Adds the FLOP/s of the GEMMs of all ranks, 2 per weight and token in forward and 4 in backward, and
+ * the share of the devices' peak (MFU), if that is known. */
 static void record_flops(Trainer *t, const StepSum *s, double took) {
   const ModelConfig *c = &t->state.model->config;
   ModelShape shape = c->family->shape(c);
   double flops =
       6 * (s->tokens[0] * shape.gemm_weights[0] + s->tokens[1] * shape.gemm_weights[1]);
-  if (flops > 0) metrics_add(&t->run.metrics, "tflops_per_s", flops / took * 1e-12);
+  if (!(flops > 0)) return;
+  metrics_add(&t->run.metrics, "tflops_per_s", flops / took * 1e-12);
+  if (t->peak_flops > 0) metrics_add(&t->run.metrics, "mfu", flops / took / t->peak_flops);
 }
 
 /* Writes the means over the steps since the last record; these took `took` seconds. */
@@ -142,7 +146,7 @@ static void record_step(Trainer *t, double lr, double took) {
   metrics_end(m);
 }
 
-static void log_step(Trainer *t, double lr) {
+static Err log_step(Trainer *t, double lr) {
   const StepSum *s = &t->since;
   const TaskKind *kind = t->task->kind;
   double took = progress_clock() - t->since_start, n = (double)s->steps;
@@ -161,8 +165,10 @@ static void log_step(Trainer *t, double lr) {
              str_of_seconds(time, run_elapsed(&t->run)), str_of_seconds(remaining, left));
   }
   record_step(t, lr, took);
+  TRY(rank_times_record(t));
   t->since = (StepSum){0};
   t->since_start = progress_clock();
+  return ERR_OK;
 }
 
 /* Prints a line every PROGRESS_PERIOD seconds between two lines of --log-every, to show that
@@ -449,7 +455,7 @@ static Err finish_step(Trainer *t, const StepSum *step, double lr) {
   const TrainSpec *s = t->spec;
   double start = progress_clock();
   if (t->run.at.step % s->log_every == 0)
-    log_step(t, lr);
+    TRY(log_step(t, lr));
   else
     show_progress(t);
   if (s->histogram_every && t->run.at.step % s->histogram_every == 0)

@@ -71,6 +71,14 @@ void metrics_add_text(Metrics *m, const char *name, const char *text) {
   add_value(m, (MetricsValue){.name = name, .kind = METRICS_TEXT, .text = text});
 }
 
+void metrics_add_list(Metrics *m, const char *name, const double *list, size_t n) {
+  add_value(m, (MetricsValue){.name = name, .kind = METRICS_LIST, .list = {list, n}});
+}
+
+void metrics_add_texts(Metrics *m, const char *name, const char *const *list, size_t n) {
+  add_value(m, (MetricsValue){.name = name, .kind = METRICS_TEXTS, .texts = {list, n}});
+}
+
 void metrics_add_table(Metrics *m, const char *name, MetricsTable table) {
   add_value(m, (MetricsValue){.name = name, .kind = METRICS_TABLE, .table = table});
 }

@@ -36,6 +36,10 @@ void metrics_add(Metrics *m, const char *name, double value);
 void metrics_add_count(Metrics *m, const char *name, uint64_t count);
 /* Adds a text: UTF-8, at most 1,024 bytes. The pointers must stay valid until metrics_end. */
 void metrics_add_text(Metrics *m, const char *name, const char *text);
+/* Add a list of numbers or of texts, which only metrics.jsonl contains. The pointers must stay valid
+ * until metrics_end. */
+void metrics_add_list(Metrics *m, const char *name, const double *list, size_t n);
+void metrics_add_texts(Metrics *m, const char *name, const char *const *list, size_t n);
 /* Adds a table of texts or a histogram, which metrics.jsonl does not contain. */
 void metrics_add_table(Metrics *m, const char *name, MetricsTable table);
 void metrics_add_histogram(Metrics *m, const char *name, const Histogram *histogram);

@@ -12,12 +12,14 @@
 #include "base/mem.h"
 #include "train/metrics_sink.h"
 
-#define LINE_BYTES 4096
-#define TAIL_BYTES \
-  ((size_t)64 << 10) /* bytes at the end of the file in which the last record is searched */
+/* Bytes at the end of the file in which the last record is searched. A record of 4,096 ranks has
+ * about 200 kB. */
+#define TAIL_BYTES ((size_t)512 << 10)
 
 typedef struct {
   LineFile file;
+  char *line; /* the line that is written */
+  size_t line_capacity;
   bool is_cut; /* the file ends with an incomplete line, as after a crash */
 } JsonlSink;
 
@@ -79,6 +81,7 @@ static void close_jsonl(void *sink) {
   JsonlSink *s = sink;
   if (!s) return;
   lines_close(&s->file);
+  mem_free(s->line);
   mem_free(s);
 }
 
@@ -117,10 +120,38 @@ static bool is_empty(const MetricsRecord *r) {
   return r->values > 0;
 }
 
+/* Returns NULL if a number is not finite. */
+static json_t *make_list(const MetricsList *list) {
+  json_t *array = json_array();
+  for (size_t i = 0; i < list->n; i++) {
+    if (json_array_append_new(array, json_real(list->item[i])) == 0) continue;
+    json_decref(array);
+    return NULL;
+  }
+  return array;
+}
+
+/* Returns NULL if a text is not UTF-8. */
+static json_t *make_texts(const MetricsTexts *texts) {
+  json_t *array = json_array();
+  for (size_t i = 0; i < texts->n; i++) {
+    if (json_array_append_new(array, json_string(texts->item[i])) == 0) continue;
+    json_decref(array);
+    return NULL;
+  }
+  return array;
+}
+
 static json_t *make_value(const MetricsValue *v) {
+  if (v->kind == METRICS_LIST) return make_list(&v->list);
+  if (v->kind == METRICS_TEXTS) return make_texts(&v->texts);
   if (v->kind == METRICS_TEXT) return json_string(v->text);
   if (v->kind == METRICS_COUNT) return json_integer((json_int_t)v->count);
   return json_real(v->real);
+}
+
+static bool is_text(const MetricsValue *v) {
+  return v->kind == METRICS_TEXT || v->kind == METRICS_TEXTS;
 }
 
 static Err add_values(json_t *line, const MetricsRecord *r, const char *path) {
@@ -130,7 +161,7 @@ static Err add_values(json_t *line, const MetricsRecord *r, const char *path) {
     json_t *value = make_value(v);
     if (!value)
       return err_set(ERR_WORK, "cannot write %s: %s of step %" PRIu64 " is not %s", path,
-                     v->name, r->step, v->kind == METRICS_TEXT ? "UTF-8" : "finite");
+                     v->name, r->step, is_text(v) ? "UTF-8" : "finite");
     json_object_set_new(line, v->name, value);
   }
   return ERR_OK;
@@ -138,15 +169,14 @@ static Err add_values(json_t *line, const MetricsRecord *r, const char *path) {
 
 /* Writes a record. If the file ends with an incomplete line, a line break comes first. */
 static Err write_line(JsonlSink *s, const json_t *line) {
-  char text[LINE_BYTES];
-  size_t begin = s->is_cut ? 1 : 0, most = sizeof text - begin - 1;
-  size_t n = json_dumpb(line, text + begin, most, JSON_COMPACT | JSON_REAL_PRECISION(10));
-  if (n == 0 || n > most)
-    return err_set(ERR_WORK, "cannot write %s: a record is longer than %zu bytes", s->file.path,
-                   most);
-  if (s->is_cut) text[0] = '\n';
-  text[begin + n] = '\n';
-  TRY(lines_add(&s->file, text, begin + n + 1));
+  const size_t format = JSON_COMPACT | JSON_REAL_PRECISION(10);
+  size_t begin = s->is_cut ? 1 : 0, n = json_dumpb(line, NULL, 0, format);
+  if (n == 0) return err_set(ERR_WORK, "cannot write %s: out of memory", s->file.path);
+  TRY(mem_grow(&s->line, &s->line_capacity, begin + n + 1, 1));
+  json_dumpb(line, s->line + begin, n, format);
+  if (s->is_cut) s->line[0] = '\n';
+  s->line[begin + n] = '\n';
+  TRY(lines_add(&s->file, s->line, begin + n + 1));
   s->is_cut = false;
   return ERR_OK;
 }

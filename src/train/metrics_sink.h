@@ -29,6 +29,8 @@ typedef enum {
   METRICS_REAL,
   METRICS_COUNT,
   METRICS_TEXT,
+  METRICS_LIST,
+  METRICS_TEXTS,
   METRICS_TABLE,
   METRICS_HISTOGRAM
 } MetricsKind;
@@ -41,12 +43,24 @@ typedef struct {
 } MetricsTable;
 
 typedef struct {
+  const double *item;
+  size_t n;
+} MetricsList;
+
+typedef struct {
+  const char *const *item; /* UTF-8 */
+  size_t n;
+} MetricsTexts;
+
+typedef struct {
   const char *name;
   MetricsKind kind;
   union {
     double real;
     uint64_t count;
     const char *text; /* UTF-8 */
+    MetricsList list;
+    MetricsTexts texts;
     MetricsTable table;
     const Histogram *histogram;
   };

@@ -220,6 +220,12 @@ static Err commit_run(Trainer *t, SetUp *s) {
   return world_is_writer(&t->world) ? run_commit(&t->run, str_text(&s->run_options)) : ERR_OK;
 }
 
+static Err find_peak(Trainer *t, SetUp *s) {
+  (void)s;
+  t->peak_flops = world_peak(&t->world, t->spec->backend.precision);
+  return ERR_OK;
+}
+
 static Err start_sampler(Trainer *t, SetUp *s) {
   (void)s;
   if (!t->spec->system_metrics) return ERR_OK;
@@ -305,6 +311,7 @@ static const SetUpStep begin_steps[] = {
     /* All checks have passed: saves the options of the run and opens its log and metrics. */
     {"writing the run directory", commit_run},
     {"taking memory for in-memory copies", open_copies},
+    {"measuring the peak FLOP/s", find_peak},
     {"starting to measure the host", start_sampler}, /* writes to the run directory */
     {"beginning", print_resume}, /* prints to the log, which commit_run opens */
     {"reporting a restart", print_restart},

@@ -8,6 +8,7 @@
  *   snapshot.c    saves the state to a checkpoint and restores it
  *   setup.c       set-up, in an order that is explained there
  *   plan.c        prints what the run needs
+ *   rank_times.c  times of every rank, in the metrics
  *   loop.c        steps, validations, checkpoints, roll-backs
  *   train.c       set-up and loop, for the command
  *
@@ -67,6 +68,7 @@ typedef struct {
   double shown; /* time of the last progress line */
   double last_loss;
   Tracing tracing;       /* --trace */
+  double peak_flops;     /* peak FLOP/s of the devices of all ranks; 0: unknown */
   bool is_step_reported; /* the first step of this process has been reported to the launcher */
 } Trainer;
 

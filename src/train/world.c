@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 
+#include "backend/peak.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -215,6 +216,21 @@ double world_traffic(const World *w, const TrainSpec *s, uint32_t micro_batches,
   double result_bytes = s->shard ? sizeof(float) : grad_bytes;
   double sums = s->reproducible ? world_rounds(w, micro_batches) : 1;
   return (double)n * (ranks - 1) / ranks * (grad_bytes * sums + result_bytes);
+}
+
+/* Ranks that share a GPU, or have more threads than cores, have a part of its peak each. */
+double world_peak(World *w, const char *precision) {
+  enum { PEAK, UNKNOWN, VALUES };
+  double peak = backend_peak(&w->backend, precision), sum[VALUES];
+  double cores = comm_cores(w->comm), threads = w->backend.threads;
+  if (!w->backend.host)
+    peak /= w->device_sharers;
+  else if (threads > cores)
+    peak *= cores / threads;
+  sum[PEAK] = peak;
+  sum[UNKNOWN] = peak > 0 ? 0 : 1;
+  comm_sum(w->comm, "peak FLOP/s", sum, VALUES);
+  return sum[UNKNOWN] > 0 ? 0 : sum[PEAK];
 }
 
 Err world_least(World *w, const char *name, uint32_t *value) {

@@ -87,6 +87,9 @@ uint64_t world_optimizer_shards(const World *w, const TrainSpec *spec);
 /* Returns the bytes that each rank sends, and receives, in a step with n parameters; 0 with one
  * rank. */
 double world_traffic(const World *w, const TrainSpec *spec, uint32_t micro_batches, size_t n);
+/* Returns the peak FLOP/s of the devices of all ranks (backend/peak.h); 0: one is unknown. A
+ * collective. */
+double world_peak(World *w, const char *precision);
 /* Sets *value to the smallest value of all ranks. */
 NODISCARD Err world_least(World *w, const char *name, uint32_t *value);
 

@@ -115,3 +115,29 @@ build_nvml() {
   grep -q 'system   .* 0 of other hosts dropped' "$T/run/log.txt"
 }
 has_both() { grep -q '"host":"h0"' "$T/run/system.jsonl" 2> /dev/null && grep -q '"host":"h1"' "$T/run/system.jsonl"; }
+
+@test "metrics.jsonl has the times of every rank, and the share of the peak that they use" {
+  need_mpi
+  (on_hosts 2 3 "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --quiet --steps 4 --log-every 2)
+  perl -MJSON::PP -e 'my ($ranks, $records) = (0, 0);
+    for (<STDIN>) {
+      my $j = decode_json($_);
+      if (($j->{event} // "") eq "ranks") {
+        $ranks++;
+        @{$j->{$_}} == 3 or die "$_" for qw(rank_ms rank_wait_ms rank_data_ms hosts);
+        "@{$j->{hosts}}" eq "h0 h1 h0" or die "hosts";
+        $j->{rank_ms}[$_] >= $j->{rank_wait_ms}[$_] + $j->{rank_data_ms}[$_] - 0.002 or die "times" for 0 .. 2;
+      } else {
+        $records++;
+        $j->{mfu} > 0 && $j->{tflops_per_s} > 0 or die "mfu";
+      }
+    }
+    $ranks == 2 && $records == 2 or die "$ranks, $records"' < "$T/run/metrics.jsonl"
+}
+
+@test "one rank has no record of ranks; a device of unknown peak has no mfu" {
+  make_gpu
+  TRIREME_PLUGIN_PATH=$BATS_FILE_TMPDIR/plugins train 1 "$T/run" --steps 2 --device cuda
+  grep -q '"tflops_per_s":' "$T/run/metrics.jsonl"
+  run ! grep -q '"mfu":\|"event":"ranks"' "$T/run/metrics.jsonl"
+}

@@ -64,14 +64,14 @@ same_state() {
   for file in "$1"/checkpoints/latest/*.safetensors; do cmp "$file" "$2/checkpoints/latest/$(basename "$file")" || return 1; done
 }
 
-# figures FIELD RUN: prints the values of a field of metrics.jsonl.
+# figures FIELD RUN: prints the values of a field of metrics.jsonl, without the times of the ranks.
 figures() {
-  perl -MJSON::PP -ne 'BEGIN { $f = shift } $j = decode_json($_); print "$j->{$f}\n" if exists $j->{$f}' "$1" "$2/metrics.jsonl"
+  perl -MJSON::PP -ne 'BEGIN { $f = shift } $j = decode_json($_); next if ($j->{event} // "") eq "ranks"; print "$j->{$f}\n" if exists $j->{$f}' "$1" "$2/metrics.jsonl"
 }
 
 # counted FIELD RUN: like figures, but without the records that a later record undoes.
 counted() {
-  perl -MJSON::PP -ne 'BEGIN { $f = shift } $j = decode_json($_);
+  perl -MJSON::PP -ne 'BEGIN { $f = shift } $j = decode_json($_); next if ($j->{event} // "") eq "ranks";
     if (exists $j->{undone_after}) { @r = grep { $_->{step} <= $j->{undone_after} } @r }
     push @r, $j; END { print map { "$_->{$f}\n" } grep { exists $_->{$f} } @r }' "$1" "$2/metrics.jsonl"
 }

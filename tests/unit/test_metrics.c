@@ -59,6 +59,65 @@ static void test_metrics_event_comes_first_in_its_line(void **state) {
       "\"seconds\":1.5}\n");
 }
 
+static void test_metrics_lists_are_arrays(void **state) {
+  (void)state;
+  Metrics m;
+  OK(open_metrics(&m, 0, 0));
+  metrics_begin(&m, 7, 1.5);
+  metrics_set_event(&m, "ranks");
+  metrics_add_list(&m, "rank_ms", (const double[]){12.5, 0.001}, 2);
+  metrics_add_texts(&m, "hosts", (const char *const[]){"a", "b"}, 2);
+  metrics_end(&m);
+  metrics_close(&m);
+  assert_file(
+      "{\"event\":\"ranks\",\"rank_ms\":[12.5,0.001],\"hosts\":[\"a\",\"b\"],\"step\":7,"
+      "\"seconds\":1.5}\n");
+}
+
+static void test_metrics_list_with_nan_or_damaged_text_is_lost(void **state) {
+  (void)state;
+  Metrics m;
+  OK(open_metrics(&m, 0, 0));
+  metrics_begin(&m, 7, 1.5);
+  metrics_add_list(&m, "rank_ms", (const double[]){1, NAN}, 2);
+  metrics_end(&m);
+  metrics_begin(&m, 8, 1.5);
+  metrics_add_texts(&m, "hosts", (const char *const[]){"a", "\xff"}, 2);
+  metrics_end(&m);
+  write_loss(&m, 9, 0.5);
+  metrics_close(&m);
+  assert_int_equal(metrics_lost(&m, METRICS_JSONL), 2);
+  assert_file("{\"loss\":0.5,\"step\":9,\"seconds\":0.5}\n");
+}
+
+/* Of 4,096 ranks; a later process finds its step. */
+static void test_metrics_long_record_is_written_and_found(void **state) {
+  (void)state;
+  enum { RANKS = 4096 };
+  static double times[RANKS];
+  static const char *hosts[RANKS];
+  Metrics m;
+  for (int i = 0; i < RANKS; i++) {
+    times[i] = 12345.678;
+    hosts[i] = "a-host-with-a-long-name";
+  }
+  OK(open_metrics(&m, 0, 0));
+  metrics_begin(&m, 7, 1.5);
+  metrics_add_list(&m, "rank_ms", times, RANKS);
+  metrics_add_list(&m, "rank_wait_ms", times, RANKS);
+  metrics_add_list(&m, "rank_data_ms", times, RANKS);
+  metrics_add_texts(&m, "hosts", hosts, RANKS);
+  metrics_end(&m);
+  metrics_close(&m);
+  assert_int_equal(metrics_lost(&m, METRICS_JSONL), 0);
+  OK(open_metrics(&m, 5, 0)); /* undoes step 7 */
+  metrics_close(&m);
+  Str text = {0};
+  OK(file_read(at("metrics.jsonl"), 1 << 20, &text));
+  assert_non_null(strstr(str_text(&text), "{\"undone_after\":5"));
+  str_free(&text);
+}
+
 static void test_metrics_tables_and_histograms_are_not_in_the_line(void **state) {
   (void)state;
   static Histogram h;
@@ -187,6 +246,10 @@ int main(void) {
       cmocka_unit_test_teardown(test_metrics_record_holds_values_then_step_and_seconds,
                                 remove_file),
       cmocka_unit_test_teardown(test_metrics_event_comes_first_in_its_line, remove_file),
+      cmocka_unit_test_teardown(test_metrics_lists_are_arrays, remove_file),
+      cmocka_unit_test_teardown(test_metrics_list_with_nan_or_damaged_text_is_lost,
+                                remove_file),
+      cmocka_unit_test_teardown(test_metrics_long_record_is_written_and_found, remove_file),
       cmocka_unit_test_teardown(test_metrics_tables_and_histograms_are_not_in_the_line,
                                 remove_file),
       cmocka_unit_test(test_metrics_not_open_does_nothing),

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -12,6 +13,7 @@
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/packed.h"
 #include "backend/host.h"
+#include "base/parallel.h"
 #include "base/thread.h"
 
 static void linear(const Backend *b, void *y, const void *x, const void *w, const void *bias,
@@ -74,6 +76,7 @@ typedef struct {
   void (*rows)(Backend *);
   void (*attend)(Backend *);
   void (*step)(Backend *);
+  double (*peak)(size_t rounds);
 } Isa;
 
 /* Selects the best instruction set of this machine, or the one that TRIREME_ISA names. */
@@ -87,15 +90,16 @@ static Err pick_isa(Isa *out) {
   bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
             __builtin_cpu_supports("bmi2");
   const Isa list[] = {
-      {"avx512", v4, &gemm_f32_v4, fast_rows_v4, fast_attend_v4, fast_step_v4},
-      {"avx2", v3, &gemm_f32_v3, fast_rows_v3, fast_attend_v3, fast_step_v3},
-      {"sse2", true, &gemm_f32_base, fast_rows_base, fast_attend_base, fast_step_base}};
+      {"avx512", v4, &gemm_f32_v4, fast_rows_v4, fast_attend_v4, fast_step_v4, fast_peak_v4},
+      {"avx2", v3, &gemm_f32_v3, fast_rows_v3, fast_attend_v3, fast_step_v3, fast_peak_v3},
+      {"sse2", true, &gemm_f32_base, fast_rows_base, fast_attend_base, fast_step_base,
+       fast_peak_base}};
 #elif defined(__aarch64__)
-  const Isa list[] = {
-      {"neon", true, &gemm_f32_base, fast_rows_base, fast_attend_base, fast_step_base}};
+  const Isa list[] = {{"neon", true, &gemm_f32_base, fast_rows_base, fast_attend_base,
+                       fast_step_base, fast_peak_base}};
 #else
-  const Isa list[] = {
-      {"plain", true, &gemm_f32_base, fast_rows_base, fast_attend_base, fast_step_base}};
+  const Isa list[] = {{"plain", true, &gemm_f32_base, fast_rows_base, fast_attend_base,
+                       fast_step_base, fast_peak_base}};
 #endif
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
     if (!list[i].is_available || (wanted && *wanted && strcmp(wanted, list[i].name) != 0))
@@ -151,4 +155,37 @@ Err backend_cpu(Backend *b, int threads, bool bf16) {
            bf16 ? " with bf16 GEMMs in " : "", bf16 ? units.name : "", b->threads,
            b->threads == 1 ? "thread" : "threads");
   return ERR_OK;
+}
+
+static double read_thread_time(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Returns the best of several measurements on the calling thread in FLOP/s: the one that other
+ * processes disturbed least. Time in which the thread does not run does not count. */
+static double measure_thread(const Isa *isa) {
+  enum { MEASUREMENTS = 8, ROUNDS = 2000 };
+  const double shortest = 0.4e-3; /* seconds of one measurement */
+  double best = 0;
+  for (int i = 0; i < MEASUREMENTS; i++) {
+    double start = read_thread_time(), took = 0, flops = 0;
+    while (took < shortest) {
+      flops += isa->peak(ROUNDS);
+      took = read_thread_time() - start;
+    }
+    if (flops / took > best) best = flops / took;
+  }
+  return best;
+}
+
+/* All threads measure at the same time, because hyperthreads share the units of their core. */
+double backend_cpu_peak(int threads) {
+  Isa isa = {0};
+  double sum = 0;
+  if (pick_isa(&isa)) return 0;
+#pragma omp parallel num_threads(threads) reduction(+ : sum)
+  sum += measure_thread(&isa);
+  return sum;
 }

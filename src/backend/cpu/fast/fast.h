@@ -18,6 +18,7 @@
   void fast_rows_##isa(Backend *backend);   \
   void fast_attend_##isa(Backend *backend); \
   void fast_step_##isa(Backend *backend);   \
+  double fast_peak_##isa(size_t rounds);    \
   extern const GemmKernel gemm_f32_##isa;
 FAST_DECLARE(base)
 #if defined(__x86_64__)
@@ -29,6 +30,9 @@ FAST_DECLARE(v4)
  * thread, in the order of the rows, so the bits do not depend on the number of threads. */
 void cpu_column_sums(const Backend *b, float *sum, const float *x, size_t rows, size_t cols,
                      bool accumulate);
+
+/* Executes multiply-adds on the calling thread and returns the number of FLOPs. */
+double FAST(fast_peak)(size_t rounds);
 
 /* Writes the dropout factors (0 or dropout_scale()) of n elements, beginning with element
  * `first`. `factor` must have room for n + 16 floats. */

@@ -61,6 +61,13 @@ void event_copy(uint64_t step, const char *dir) {
                               step, plain));
 }
 
+void event_final(const char *text) {
+  char line[LINE], plain[LINE - 128];
+  copy_plain(plain, sizeof plain, text);
+  write_report(
+      line, snprintf(line, sizeof line, "{\"event\": \"final\", \"text\": \"%s\"}\n", plain));
+}
+
 void event_lost(int rank, const char *text) {
   char line[LINE], plain[LINE - 128];
   copy_plain(plain, sizeof plain, text);

@@ -6,6 +6,7 @@
  *   {"event": "lost", "rank": 3, "text": "..."}        this rank ends because of rank 3
  *   {"event": "copy", "step": 120, "dir": "..."}       an in-memory copy (train/copies.h) is
  *                                                      complete
+ *   {"event": "final", "text": "..."}                  this rank fails, and would fail again
  * Threads: any thread may report, also while the process ends. Depends on str. */
 #ifndef BASE_EVENT_H
 #define BASE_EVENT_H
@@ -19,6 +20,9 @@ void event_step(uint64_t step);
 /* Reports that this rank ends because `rank` is lost. `text` is a sentence; quotes, backslashes
  * and control characters in it are replaced by spaces. */
 void event_lost(int rank, const char *text);
+/* Reports that this rank ends with an error which a restart would only repeat. `text` as in
+ * event_lost. */
+void event_final(const char *text);
 /* Reports that the in-memory checkpoint copy of `step` is complete. The copy is
  * `dir`/checkpoints/latest. */
 void event_copy(uint64_t step, const char *dir);

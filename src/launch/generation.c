@@ -162,6 +162,10 @@ void generation_note_loss(Generation *g, int64_t reporter, int64_t rank, const c
   generation_note_fault(g, now, "%s", text);
 }
 
+void generation_note_final(Generation *g, const char *text) {
+  snprintf(g->final, sizeof g->final, "%s", text);
+}
+
 void generation_note_mpirun(Generation *g, int status, int signal_number, double now) {
   g->mpirun_ended = now;
   g->mpirun_status = status;
@@ -197,6 +201,7 @@ bool generation_must_kill(Generation *g, double now) {
 Outcome generation_outcome(const Generation *g, bool is_first) {
   if (g->ended_well == g->world) return OUTCOME_DONE;
   if (!g->has_fault && g->passed_status) return OUTCOME_STATUS;
+  if (g->final[0] && g->is_fault_exit) return OUTCOME_FINAL;
   bool is_own_error = g->is_fault_exit && !g->is_loss && !g->has_step;
   bool is_of_machine = g->is_lost || g->culprit[0];
   if (g->begun == 0 && is_of_machine) return OUTCOME_NO_RANK;

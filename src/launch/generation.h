@@ -41,6 +41,8 @@ typedef struct {
   char culprit[SOURCE_NAME_MAX]; /* machine that is blamed; "": that of fault_rank, or none */
   bool is_loss; /* a worker reported the failure of another one, for example a stall */
   double fault_time;
+  char final
+      [900]; /* why a worker ends with an error that a restart would repeat; "": none does */
 } Generation;
 
 NODISCARD Err generation_begin(Generation *g, uint32_t number, int world);
@@ -54,6 +56,8 @@ void generation_note_end(Generation *g, int64_t rank, int status, int signal_num
 /* Worker `reporter` has reported that it exits because of `rank`. */
 void generation_note_loss(Generation *g, int64_t reporter, int64_t rank, const char *text,
                           double now);
+/* A worker has reported that it fails, and would fail again after a restart. */
+void generation_note_final(Generation *g, const char *text);
 void generation_note_mpirun(Generation *g, int status, int signal_number, double now);
 /* Records that a daemon of mpirun on `where` failed before its ranks began. It becomes the fault if
  * mpirun exits too, or the ranks do not begin. `blamed` as in generation_blame_machine. */

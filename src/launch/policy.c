@@ -8,6 +8,7 @@ Decision policy_judge(Policy *p, Outcome outcome) {
     case OUTCOME_USER:
       return POLICY_END;
     case OUTCOME_NOT_BEGUN:
+    case OUTCOME_FINAL:
       return POLICY_FAIL;
     case OUTCOME_MEMBERS:
       return POLICY_RESTART;

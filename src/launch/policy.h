@@ -14,6 +14,7 @@ typedef enum {
   OUTCOME_FAILED,    /* a worker failed or was killed, a machine was lost, or mpirun ended */
   OUTCOME_NO_RANK,   /* a machine failed or was lost before any rank began */
   OUTCOME_NOT_BEGUN, /* failed before the first step, so that it would fail again */
+  OUTCOME_FINAL,     /* a worker failed and reported that it would fail again (event_final) */
   OUTCOME_MEMBERS,   /* stopped because machines join or leave, or one cannot take part */
   OUTCOME_USER,      /* stopped by a signal from the user */
 } Outcome;

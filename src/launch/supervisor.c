@@ -314,6 +314,12 @@ static Err make_final_error(Supervisor *s) {
     snprintf(logs, sizeof logs, "; log files in %s", s->spec.log_dir);
   if (s->outcome == OUTCOME_NOT_BEGUN)
     return err_set(ERR_WORK, "%s; not restarted, as no step was completed", g->fault);
+  if (s->outcome == OUTCOME_FINAL)
+    return err_set(
+        ERR_WORK,
+        "%s; not restarted, as the ranks would repeat their steps and fail again; the "
+        "same command then continues the run",
+        g->final);
   if (s->outcome == OUTCOME_NO_RANK)
     return err_set(ERR_WORK, "%s; tried %d times, and no rank has begun%s", g->fault,
                    s->policy.failures, logs);

@@ -44,6 +44,8 @@ static void handle_event(Supervisor *s, Machine *m, const json_t *body, double n
   if (strcmp(kind, "step") == 0 && step > 0 && !s->generation.has_step)
     note_step(s, (uint64_t)step, now);
   if (strcmp(kind, "copy") == 0) supervisor_note_copy(s, m, event);
+  if (strcmp(kind, "final") == 0)
+    generation_note_final(&s->generation, protocol_text(event, "text"));
   if (strcmp(kind, "lost") == 0)
     generation_note_loss(&s->generation, protocol_int(body, "rank", -1),
                          protocol_int(event, "rank", -1), protocol_text(event, "text"), now);

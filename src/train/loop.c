@@ -258,10 +258,20 @@ static Err run_validation(Trainer *t) {
   return ERR_OK;
 }
 
+/* Sets the error for a final state that could not be saved for the reason `why`. Launch does not
+ * restart the ranks: they would repeat the steps since the last checkpoint and fail again. */
+static Err refuse_end(const Trainer *t, const char *why) {
+  char bytes[32], text[1200];
+  snprintf(text, sizeof text,
+           "the last checkpoint, of step %" PRIu64 " (%s), was not saved: %s", t->run.at.step,
+           str_of_bytes(bytes, saver_bytes(t->run.saver)), why);
+  event_final(text);
+  return err_set(ERR_WORK, "%s; then continue with --resume", text);
+}
+
 /* Makes sure that the final state is on disk. A failed save is tried once more; if it fails
  * again, rank 0 returns an error, which ends the other ranks. */
 static Err ensure_last_save(Trainer *t) {
-  char bytes[32];
   Err err = ERR_OK;
   double failed = 0;
   if (world_is_writer(&t->world)) {
@@ -282,10 +292,7 @@ static Err ensure_last_save(Trainer *t) {
   run_settle_validation(&t->run);
   if (!err) return ERR_OK;
   ErrRecord why = err_take(err);
-  return err_set(ERR_WORK,
-                 "the last checkpoint, of step %" PRIu64
-                 " (%s), was not saved: %s; then continue with --resume",
-                 t->run.at.step, str_of_bytes(bytes, saver_bytes(t->run.saver)), why.text);
+  return refuse_end(t, why.text);
 }
 
 /* On rank 0: writes RUN/average and loads its weights into grads.host. */

@@ -530,6 +530,19 @@ fingerprint() { (cd "$1" && find . -type f -exec sha256sum {} + | sort); }
   stopped
 }
 
+@test "a disk without room for the last checkpoint ends the launch, and is not filled again by a restart" {
+  local disk=$T/disk
+  mkdir "$disk"
+  mount -t tmpfs -o size=400k none "$disk" 2> /dev/null || skip "mounting a tmpfs needs root"
+  RUN=$disk/run
+  launch 1 -- --steps 10 > "$T/out" 2>&1 && status=0 || status=$?
+  umount "$disk"
+  [ "$status" -eq 1 ]
+  has_line "^trireme: the last checkpoint, of step 10 \(.*\), was not saved: .*: No space left on device; free some space or choose another disk; not restarted"
+  run ! grep -q "restart 1" "$T/out"
+  [ "$(grep -c "^step 10 " "$T/out")" -eq 1 ]
+}
+
 @test "a rank that stops answering is named, and training continues" {
   need_mpi
   start 2 --

@@ -36,6 +36,7 @@ static void set_unknown(RunFacts *f) {
                              &f->sent_bytes,
                              &f->received_bytes,
                              &f->gpus,
+                             &f->gpus_used,
                              &f->gpu_busy,
                              &f->gpu_watts,
                              &f->gpu_watts_limit,

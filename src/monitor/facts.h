@@ -64,7 +64,8 @@ typedef struct {
   bool is_on_gpu;
 
   /* Hosts. */
-  double gpus, gpu_busy, gpu_watts, gpu_watts_limit, gpu_memory_used, gpu_memory_total;
+  double gpus, gpus_used, gpu_busy, gpu_watts, gpu_watts_limit, gpu_memory_used,
+      gpu_memory_total;
   double gpu_throttled; /* share of the samples with a reason for throttling other than idle */
   char gpu_name[RUNLOG_NAME];
   double cpu_busy, cores;        /* percent; of all hosts */

@@ -96,7 +96,7 @@ static void read_processes(RunFacts *f) {
     at += len;
     if (*at) at++;
   }
-  f->is_on_gpu = f->device[0] && strncmp(f->device, "cpu", 3) != 0;
+  f->is_on_gpu = str_starts(f->device, "cuda");
   str_free(&text);
 }
 

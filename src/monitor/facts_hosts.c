@@ -2,6 +2,7 @@
  * runlog, trend. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -66,38 +67,53 @@ static double larger(double a, double b) {
   return isnan(a) || b > a ? b : a;
 }
 
-typedef struct {
-  Sum busy, watts, limit;
-  double throttled, samples;
-} GpuSums;
+#define GPUS 512 /* most GPUs of all hosts that are told apart */
 
-/* Counts the samples in which a reason lowered the clocks. "idle" is none. */
-static void count_throttling(const RunHost *h, size_t gpu, GpuSums *sums) {
+/* Means of one GPU. */
+typedef struct {
+  double busy, watts, limit;
+  double throttled; /* share of the samples */
+} GpuUse;
+
+typedef struct {
+  GpuUse list[GPUS];
+  size_t count;
+} Gpus;
+
+static double get_series_mean(const RunSeries *s) {
+  Sum sum = {0};
+  add_series(&sum, s);
+  return get_mean(&sum);
+}
+
+/* Returns the share of the samples in which a reason lowered the clocks. "idle" is none. */
+static double get_throttled(const RunHost *h, size_t gpu) {
   char prefix[RUNLOG_NAME];
+  double most = 0;
   snprintf(prefix, sizeof prefix, "gpu/%zu/throttle/", gpu);
   for (size_t i = 0; i < h->series_count; i++) {
     const RunSeries *s = &h->series[i];
     if (!str_starts(s->name, prefix) || strstr(s->name, "idle")) continue;
-    sums->throttled = fmax(sums->throttled, (double)s->points * s->stride);
+    most = fmax(most, (double)s->points * s->stride);
   }
+  return fmin(most / (double)h->samples, 1);
 }
 
-static void sum_gpus(RunFacts *f, const RunHost *h, GpuSums *sums) {
-  for (size_t gpu = 0; gpu < 64; gpu++) {
+static void list_gpus(RunFacts *f, const RunHost *h, Gpus *gpus) {
+  for (size_t gpu = 0; gpus->count < GPUS; gpu++) {
     const RunSeries *busy = get_gpu_series(h, gpu, "busy");
     const RunSeries *watts = get_gpu_series(h, gpu, "watts");
     const RunSeries *memory = get_gpu_series(h, gpu, "memory_used");
     if (!busy && !watts && !memory) break;
-    f->gpus = isnan(f->gpus) ? 1 : f->gpus + 1;
-    add_series(&sums->busy, busy);
-    add_series(&sums->watts, watts);
-    add_series(&sums->limit, get_gpu_series(h, gpu, "watts_limit"));
+    gpus->list[gpus->count++] =
+        (GpuUse){.busy = get_series_mean(busy),
+                 .watts = get_series_mean(watts),
+                 .limit = get_series_mean(get_gpu_series(h, gpu, "watts_limit")),
+                 .throttled = get_throttled(h, gpu)};
     add_energy(f, &f->gpu_joules, watts);
     f->gpu_memory_used = larger(f->gpu_memory_used, get_max(memory));
     f->gpu_memory_total =
         larger(f->gpu_memory_total, get_max(get_gpu_series(h, gpu, "memory_total")));
-    count_throttling(h, gpu, sums);
-    sums->samples = fmax(sums->samples, (double)h->samples);
     char key[RUNLOG_NAME];
     snprintf(key, sizeof key, "gpu/%zu/name", gpu);
     const char *name = runlog_text(h, key);
@@ -105,10 +121,37 @@ static void sum_gpus(RunFacts *f, const RunHost *h, GpuSums *sums) {
   }
 }
 
-static double get_series_mean(const RunSeries *s) {
-  Sum sum = {0};
-  add_series(&sum, s);
-  return get_mean(&sum);
+static int compare_gpus(const void *a, const void *b) {
+  const GpuUse *left = a, *right = b;
+  return (left->busy < right->busy) - (left->busy > right->busy);
+}
+
+static void add_value(Sum *sum, double value) {
+  if (isnan(value)) return;
+  sum->sum += value;
+  sum->count++;
+}
+
+/* Means over the GPUs of the run. Hosts may have more GPUs than the run has ranks: the busiest ones
+ * count, one per rank. */
+static void sum_gpus(RunFacts *f, Gpus *gpus) {
+  Sum busy = {0}, watts = {0}, limit = {0}, throttled = {0};
+  size_t used = gpus->count;
+  if (used == 0) return;
+  f->gpus = (double)used;
+  qsort(gpus->list, used, sizeof *gpus->list, compare_gpus);
+  if (f->ranks < (double)used) used = (size_t)f->ranks;
+  for (size_t i = 0; i < used; i++) {
+    add_value(&busy, gpus->list[i].busy);
+    add_value(&watts, gpus->list[i].watts);
+    add_value(&limit, gpus->list[i].limit);
+    add_value(&throttled, gpus->list[i].throttled);
+  }
+  f->gpus_used = (double)used;
+  f->gpu_busy = get_mean(&busy);
+  f->gpu_watts = get_mean(&watts);
+  f->gpu_watts_limit = get_mean(&limit);
+  f->gpu_throttled = get_mean(&throttled);
 }
 
 /* Compares a card with the busiest one so far. */
@@ -144,7 +187,7 @@ static void find_busiest_card(RunFacts *f, const RunHost *h) {
 }
 
 void facts_sum_hosts(RunFacts *f) {
-  GpuSums sums = {0};
+  Gpus gpus = {0};
   Sum cpu = {0};
   double first = INFINITY, last = -INFINITY;
   for (size_t i = 0; i < f->log.host_count; i++) {
@@ -152,16 +195,13 @@ void facts_sum_hosts(RunFacts *f) {
     add_series(&cpu, runlog_series(h, "cpu"));
     if (h->cores) f->cores = isnan(f->cores) ? h->cores : f->cores + h->cores;
     add_energy(f, &f->cpu_joules, runlog_series(h, "watts_cpu"));
-    sum_gpus(f, h, &sums);
+    list_gpus(f, h, &gpus);
     find_busiest_card(f, h);
     first = fmin(first, h->first_time);
     last = fmax(last, h->last_time);
   }
   f->cpu_busy = get_mean(&cpu);
-  f->gpu_busy = get_mean(&sums.busy);
-  f->gpu_watts = get_mean(&sums.watts);
-  f->gpu_watts_limit = get_mean(&sums.limit);
-  if (!isnan(f->gpus)) f->gpu_throttled = fmin(sums.throttled / sums.samples, 1);
+  sum_gpus(f, &gpus);
   if (last > first) f->wall_seconds = last - first;
   if (isnan(f->hosts) && f->log.host_count) f->hosts = (double)f->log.host_count;
 }
@@ -195,17 +235,25 @@ static void set_times(RunFacts *f, const RunEvent *last, const double *sum, doub
   }
 }
 
+/* Returns true for a record of all ranks that counts. */
+static bool is_ranks_record(const RunEvent *e) {
+  return !e->is_undone && strcmp(e->kind, "ranks") == 0;
+}
+
 Err facts_sum_ranks(RunFacts *f) {
   double values[FACTS_RANKS], records = 0, *sum;
   const RunEvent *last = find_last_ranks(f);
   if (!last) return ERR_OK;
-  size_t n = runlog_event_numbers(last, "rank_ms", values, FACTS_RANKS);
+  size_t n = runlog_event_numbers(last, "rank_ms", values, FACTS_RANKS), seen = 0, skipped = 0;
   if (n == 0) return ERR_OK;
+  for (size_t i = 0; i < f->log.event_count; i++) seen += is_ranks_record(&f->log.events[i]);
   TRY(mem_alloc(&f->rank, n, sizeof *f->rank));
   TRY(mem_alloc(&sum, 3 * n, sizeof *sum));
   for (size_t i = 0; i < f->log.event_count; i++) {
     const RunEvent *e = &f->log.events[i];
-    if (e->is_undone || strcmp(e->kind, "ranks") != 0) continue;
+    if (!is_ranks_record(e)) continue;
+    /* Like the times of rank 0, without the first of four or more records: it contains the start. */
+    if (seen >= 4 && skipped++ == 0) continue;
     if (!add_times(e, "rank_ms", sum, n)) continue;
     records++;
     (void)add_times(e, "rank_wait_ms", sum + n, n);

@@ -183,14 +183,15 @@ static void add_axes(const PlotLines *p, const Axis *x, double x_step, const Axi
   if (p->y_label) add_text(out, LEFT - 50, 12, "start", p->y_label);
 }
 
-/* The legend stands right-aligned above the chart, from the last name to the first. */
+/* The legend stands right-aligned above the chart, from the last name to the first. The width of a name
+ * is estimated; its coloured square is part of the text, so that it stays beside it. */
 static void add_legend(const char *const *names, size_t count, double right, Str *out) {
   for (size_t k = count; k-- > 0;) {
-    double width = 6.2 * (double)strlen(names[k]);
-    add_text(out, right, 12, "end", names[k]);
-    str_addf(out, "<path d=\"M%.1f 8h-14\" stroke=\"%s\" stroke-width=\"4\"/>",
-             right - width - 4, colours[k % PLOT_SERIES]);
-    right -= width + 30;
+    str_addf(out, "<text x=\"%.1f\" y=\"12\" text-anchor=\"end\"><tspan fill=\"%s\">■</tspan> ",
+             right, colours[k % PLOT_SERIES]);
+    plot_escape(names[k], out);
+    str_add(out, "</text>");
+    right -= 6.4 * (double)strlen(names[k]) + 28;
   }
 }
 
@@ -284,10 +285,16 @@ static double sum_row(const PlotBars *b, const PlotRow *row) {
   return sum;
 }
 
+/* Rounds to three digits. */
+static double round_digits(double value) {
+  double unit = value > 0 ? pow(10, floor(log10(value)) - 2) : 1;
+  return round(value / unit) * unit;
+}
+
 static void add_bar(const PlotBars *b, const PlotRow *row, double scale, double label, double y,
                     Str *out) {
   double x = label;
-  char text[48];
+  char text[48], number[32];
   for (size_t i = 0; i < b->part_count; i++) {
     double value = row->values[i];
     if (!isfinite(value) || value <= 0) continue;
@@ -299,7 +306,8 @@ static void add_bar(const PlotBars *b, const PlotRow *row, double scale, double 
     x += value * scale;
   }
   add_text(out, label - 6, y + 12, "end", row->label);
-  snprintf(text, sizeof text, "%.3g %s", sum_row(b, row), b->unit);
+  snprintf(text, sizeof text, "%s %s", plot_tick_text(number, round_digits(sum_row(b, row))),
+           b->unit);
   add_text(out, x + 5, y + 12, "start", text);
 }
 

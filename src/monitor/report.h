@@ -60,15 +60,15 @@ typedef struct {
   Str rank_chart;
 } RunReport;
 
-/* Row of the comparison: one figure of every run. */
+/* Row of the comparison: one figure of every run, or the value of an option that differs. */
 typedef struct {
   char label[64];
-  const char *key;
+  const char *key; /* in JSON; NULL: an option, whose name is the label */
   double value[REPORT_RUNS];
   char shown[REPORT_RUNS][64];
 } CompareRow;
 
-#define COMPARE_ROWS 24
+#define COMPARE_ROWS 64
 
 typedef struct {
   RunReport *runs[REPORT_RUNS];

@@ -97,17 +97,16 @@ static void consider_data(const RunFacts *f, Candidates *c) {
 static void consider_straggler(const RunFacts *f, Candidates *c) {
   Waiting w = report_waiting(f);
   if (w.slowest == SIZE_MAX) return;
-  char what[200], how[320];
+  char what[200], how[320], ms[32];
   const char *host = f->rank[w.slowest].host;
   snprintf(what, sizeof what, "Make rank %zu%s%s as fast as the others", w.slowest,
            *host ? " on " : "", host);
-  snprintf(
-      how, sizeof how,
-      "It %s %.3g ms longer per step than the mean of the others, who wait for it: look for "
-      "%s (trireme doctor), or leave the machine out.",
-      w.is_data ? "waits for data" : "works", w.slowest_extra,
-      w.is_data ? "a slow disk or file system there"
-                : "other processes, fewer cores, heat or lower clocks there");
+  snprintf(how, sizeof how,
+           "It %s %s longer per step than the mean of the others, who wait for it: look for "
+           "%s (trireme doctor), or leave the machine out.",
+           w.is_data ? "waits for data" : "works", report_ms(ms, w.slowest_extra),
+           w.is_data ? "a slow disk or file system there"
+                     : "other processes, fewer cores, heat or lower clocks there");
   set_change(add_change(c, get_run_seconds(f, w.slowest_extra)), what, how);
 }
 
@@ -115,7 +114,7 @@ static void consider_straggler(const RunFacts *f, Candidates *c) {
  * whole transfer; what is hidden today stays hidden, so at least half of the wait is saved. */
 static void consider_network(const RunFacts *f, Candidates *c) {
   Waiting w = report_waiting(f);
-  char dtype[16] = "fp32", text[320];
+  char dtype[16] = "fp32", text[320], ms[32];
   if (!(f->hosts > 1)) return;
   double wait = isnan(w.network) ? f->parts.comm : w.network;
   facts_option(f, "allreduce-dtype", dtype, sizeof dtype);
@@ -124,12 +123,11 @@ static void consider_network(const RunFacts *f, Candidates *c) {
         add_change(c, get_run_seconds(f, wait / 2)), "Send half the bytes: gradients in bf16",
         "--allreduce-dtype bf16 halves the traffic, and with it at least half of the wait "
         "that is not hidden.");
-  snprintf(
-      text, sizeof text,
-      "%.3g ms of each step wait for the transfer. Twice the --micro-batches send the same "
-      "bytes for twice the tokens, which saves half of the wait per token (check the "
-      "learning rate); a faster network saves up to all of it.",
-      wait);
+  snprintf(text, sizeof text,
+           "%s of each step wait for the transfer. Twice the --micro-batches send the same "
+           "bytes for twice the tokens, which saves half of the wait per token (check the "
+           "learning rate); a faster network saves up to all of it.",
+           report_ms(ms, wait));
   set_change(add_change(c, get_run_seconds(f, wait / 2)),
              "Send gradients half as often per token, or over a faster link", text);
 }

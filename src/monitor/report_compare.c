@@ -80,6 +80,46 @@ static void add_rows(Report *r) {
   add_figures(r, ANSWER_TRAINED, "best_bleu", "best validation BLEU");
 }
 
+/* Copies the value of an option, or "default". */
+static void get_option(const RunFacts *f, const char *name, char *out, size_t room) {
+  if (!facts_option(f, name, out, room)) snprintf(out, room, "default");
+}
+
+static bool has_row(const Report *r, const char *label) {
+  for (size_t i = 0; i < r->row_count; i++)
+    if (!r->rows[i].key && strcmp(r->rows[i].label, label) == 0) return true;
+  return false;
+}
+
+/* Adds a row for an option whose values differ. The directory of a run always does. */
+static void add_option(Report *r, const char *name) {
+  CompareRow row = {0};
+  bool differs = false;
+  if (strcmp(name, "run") == 0 || has_row(r, name) || r->row_count == COMPARE_ROWS) return;
+  snprintf(row.label, sizeof row.label, "%s", name);
+  for (size_t i = 0; i < r->run_count; i++) {
+    row.value[i] = NAN;
+    get_option(&r->runs[i]->facts, name, row.shown[i], sizeof row.shown[i]);
+    if (strcmp(row.shown[i], row.shown[0]) != 0) differs = true;
+  }
+  if (differs) r->rows[r->row_count++] = row;
+}
+
+static void add_options(Report *r) {
+  for (size_t i = 0; i < r->run_count; i++) {
+    for (const char *at = str_text(&r->runs[i]->facts.config); *at;) {
+      char name[64];
+      size_t line = strcspn(at, "\n"), len = strcspn(at, " =\n");
+      if (len > 0 && len < sizeof name) {
+        snprintf(name, sizeof name, "%.*s", (int)len, at);
+        add_option(r, name);
+      }
+      at += line;
+      if (*at) at++;
+    }
+  }
+}
+
 /* Adds the curves of one column of all runs as a chart. */
 static Err add_chart(Report *r, const char *column, const char *label, bool is_log) {
   Curve curves[REPORT_RUNS] = {0};
@@ -181,6 +221,7 @@ static void compare_all_bleu(Report *r) {
 
 Err report_compare(Report *r) {
   add_rows(r);
+  add_options(r);
   TRY(add_chart(r, "valid_nll", "validation loss", /*is_log=*/true));
   TRY(add_chart(r, "valid_bleu", "validation BLEU", /*is_log=*/false));
   TRY(add_chart(r, "target_tokens_per_s", "target tokens/s", /*is_log=*/false));

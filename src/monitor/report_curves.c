@@ -2,6 +2,7 @@
  * overfitting, the learning rate. Depends on facts, plot, trend. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "monitor/report_internal.h"
@@ -252,19 +253,19 @@ static void answer_overfitting(RunReport *r, const Curve *train, const Curve *va
 /* What the schedules do after the warm-up, by the names of --lr-scheduler. */
 static const char *describe_schedule(const char *name) {
   static const char *const schedules[][2] = {
-      {"noam", "with the inverse square root of the step (noam)"},
-      {"transformer", "with the inverse square root of the step (noam)"},
-      {"inverse-sqrt", "with the inverse square root of the step"},
-      {"cosine", "along half a cosine"},
-      {"polynomial", "along a polynomial"},
-      {"exponential", "by a constant factor at equal distances"},
-      {"piecewise", "in steps, at the milestones"},
-      {"inverse-time", "with the inverse of the step"},
-      {"constant", "not at all (constant)"},
-      {"fixed", "not at all (constant)"}};
+      {"noam", "falls with the inverse square root of the step (noam)"},
+      {"transformer", "falls with the inverse square root of the step (noam)"},
+      {"inverse-sqrt", "falls with the inverse square root of the step"},
+      {"cosine", "falls along half a cosine"},
+      {"polynomial", "falls along a polynomial"},
+      {"exponential", "falls by a constant factor at equal distances"},
+      {"piecewise", "falls in steps, at the milestones"},
+      {"inverse-time", "falls with the inverse of the step"},
+      {"constant", "stays constant"},
+      {"fixed", "stays constant"}};
   for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++)
     if (strcmp(schedules[i][0], name) == 0) return schedules[i][1];
-  return "by the schedule of the config";
+  return "follows the schedule of the config";
 }
 
 static void answer_rate(RunReport *r, const Curve *rate) {
@@ -278,28 +279,29 @@ static void answer_rate(RunReport *r, const Curve *rate) {
   }
   for (size_t i = 1; i < n; i++)
     if (rate->y[i] > rate->y[peak]) peak = i;
-  bool is_old = facts_option(&r->facts, "lr-policy", scheduler, sizeof scheduler) |
-                facts_option(&r->facts, "warmup", warmup, sizeof warmup);
-  (void)is_old; /* names of earlier versions; the present ones override them */
+  /* Names of earlier versions; the present ones override them. */
+  facts_option(&r->facts, "lr-policy", scheduler, sizeof scheduler);
+  facts_option(&r->facts, "warmup", warmup, sizeof warmup);
   facts_option(&r->facts, "lr-scheduler", scheduler, sizeof scheduler);
   facts_option(&r->facts, "warmup-steps", warmup, sizeof warmup);
-  bool is_rising = peak == n - 1;
+  bool is_rising = peak == n - 1 && r->facts.last_step < atof(warmup);
+  bool is_falling = rate->y[n - 1] < rate->y[peak];
   report_verdict(a, VERDICT_FACT,
                  is_rising ? "Still rising: %.3g at step %.0f" : "Peak %.3g at step %.0f",
                  rate->y[peak], rate->x[peak]);
   if (is_rising)
     report_say(a,
                "The rate rose from %.3g to %.3g and did not reach the end of its warm-up of %s "
-               "steps, after which it falls %s: small steps at first keep Adam's "
+               "steps, after which it %s: small steps at first keep Adam's "
                "estimates, which begin with little data, from doing damage.",
                rate->y[0], rate->y[peak], warmup, describe_schedule(scheduler));
   else
     report_say(
         a,
         "The rate rises linearly during the warm-up of %s steps, because Adam's estimates "
-        "begin with little data, to %.3g near step %.0f, then falls %s, "
-        "so that the weights settle; it ends at %.3g.",
-        warmup, rate->y[peak], rate->x[peak], describe_schedule(scheduler), rate->y[n - 1]);
+        "begin with little data, to %.3g near step %.0f, then it %s%s; it ends at %.3g.",
+        warmup, rate->y[peak], rate->x[peak], describe_schedule(scheduler),
+        is_falling ? ", so that the weights settle" : "", rate->y[n - 1]);
   if (r->facts.rollbacks > 0)
     report_say(a, " Each of the %.0f roll-backs halved it.", r->facts.rollbacks);
   report_figure(a, "peak_lr", "highest rate", rate->y[peak], "%.4g", rate->y[peak]);

@@ -93,7 +93,8 @@ static void answer_checkpoint(RunReport *r) {
   if (!isnan(f->parameters))
     report_say(size, ", %.1f bytes for each of %s parameters",
                f->checkpoint_bytes / f->parameters, report_count(all, f->parameters));
-  report_say(size, "; %.0f are kept, together %s.", f->checkpoints, report_bytes(all, total));
+  report_say(size, "; the run keeps %.0f, together %s.", f->checkpoints,
+             report_bytes(all, total));
   report_figure(size, "checkpoint_bytes", "one checkpoint", f->checkpoint_bytes, "%s", bytes);
   report_figure(size, "checkpoints", "kept", f->checkpoints, "%.0f", f->checkpoints);
   report_figure(size, "parameters", "parameters", f->parameters, "%s",

@@ -163,8 +163,16 @@ static void add_line(Str *out, const char *name, const char *text) {
   str_add(out, "</tr>\n");
 }
 
+/* The transport of gradients is recorded only where it is not host memory. */
+static const char *describe_allreduce(const RunFacts *f) {
+  if (isnan(f->ranks)) return "";
+  if (f->ranks == 1) return "none: one rank";
+  return f->allreduce[0] ? f->allreduce : "through host memory";
+}
+
 static void add_command(Str *out, const RunFacts *f) {
   str_add(out, "<h2>Command and versions</h2>\n");
+  if (f->ranks > 1) str_addf(out, "<p>Command of each of the %.0f ranks:</p>\n", f->ranks);
   if (f->command.len)
     add(out, "pre", str_text(&f->command));
   else
@@ -176,8 +184,7 @@ static void add_command(Str *out, const RunFacts *f) {
   add_line(out, "system", f->system);
   add_line(out, "device", f->device);
   add_line(out, "ranks", f->transport);
-  add_line(out, "all-reduce",
-           f->allreduce[0] ? f->allreduce : "through host memory, or one rank");
+  add_line(out, "all-reduce", describe_allreduce(f));
   str_add(out,
           "</table>\n<p>Options that differ from their defaults (<code>config</code>):</p>\n");
   add(out, "pre", str_text(&f->config));
@@ -214,8 +221,9 @@ static void add_comparison(Str *out, const Report *r) {
   for (size_t i = 0; i < r->run_count; i++) add(out, "th", r->runs[i]->facts.name);
   str_add(out, "</tr>\n");
   for (size_t k = 0; k < r->row_count; k++) {
-    str_add(out, "<tr>");
-    add(out, "td", r->rows[k].label);
+    str_add(out, r->rows[k].key ? "<tr><td>" : "<tr><td>--");
+    plot_escape(r->rows[k].label, out);
+    str_add(out, "</td>");
     for (size_t i = 0; i < r->run_count; i++) add(out, "td class=n", r->rows[k].shown[i]);
     str_add(out, "</tr>\n");
   }

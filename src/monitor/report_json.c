@@ -92,13 +92,16 @@ static json_t *make_run(const RunReport *run) {
 }
 
 static json_t *make_comparison(const Report *r) {
-  json_t *object = json_object();
+  json_t *object = json_object(), *options = json_object();
   for (size_t k = 0; k < r->row_count; k++) {
+    const CompareRow *row = &r->rows[k];
     json_t *values = json_array();
     for (size_t i = 0; i < r->run_count; i++)
-      json_array_append_new(values, make_number(r->rows[k].value[i]));
-    json_object_set_new(object, r->rows[k].key, values);
+      json_array_append_new(values,
+                            row->key ? make_number(row->value[i]) : make_text(row->shown[i]));
+    json_object_set_new(row->key ? object : options, row->key ? row->key : row->label, values);
   }
+  json_object_set_new(object, "options", options);
   json_t *differences = json_array(), *p = json_array();
   for (size_t i = 0; i < r->run_count; i++) {
     json_array_append_new(differences, make_number(r->bleu_difference[i]));

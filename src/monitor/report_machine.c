@@ -101,6 +101,8 @@ static void add_device_figures(Answer *a, const RunFacts *f) {
                 report_share(text[0], f->mfu));
   report_figure(a, "tflops_per_s", "GEMM TFLOP/s, all ranks", f->tflops, "%.3g", f->tflops);
   if (!isnan(f->gpus)) {
+    report_figure(a, "gpus", "GPUs of the run, of the hosts", f->gpus_used, "%.0f of %.0f",
+                  f->gpus_used, f->gpus);
     report_figure(a, "gpu_busy_percent", "GPU utilisation", f->gpu_busy, "%.0f %%",
                   f->gpu_busy);
     report_figure(a, "gpu_watts", "power of a GPU", f->gpu_watts, "%.0f W of %.0f W",
@@ -228,7 +230,7 @@ static void add_traffic_figures(Answer *a, const RunFacts *f) {
 /* Says how much of the card's speed was used. */
 static void compare_with_card(Answer *a, const RunFacts *f) {
   const CardUse *c = &f->card;
-  char used[32], speed[32];
+  char used[32], speed[32], share[32];
   if (!c->card[0]) {
     report_say(a, " The use of the network cards was not measured (no system.jsonl).");
     return;
@@ -240,8 +242,8 @@ static void compare_with_card(Answer *a, const RunFacts *f) {
                c->card, c->host, report_bytes(used, c->peak));
     return;
   }
-  report_say(a, " The busiest card (%s on %s) moved %s/s at its peak, %.0f %% of its %s/s.",
-             c->card, c->host, report_bytes(used, c->peak), 100 * c->peak / c->speed,
+  report_say(a, " The busiest card (%s on %s) moved %s/s at its peak, %s of its %s/s.", c->card,
+             c->host, report_bytes(used, c->peak), report_share(share, c->peak / c->speed),
              report_bytes(speed, c->speed));
   if (c->peak < 0.5 * c->speed && or_zero(f->parts.comm) > LIMITED_SHARE * f->parts.total)
     report_say(a, " The link delivers less than the card could.");
@@ -249,7 +251,9 @@ static void compare_with_card(Answer *a, const RunFacts *f) {
 
 /* The waits of the ranks are known: network and straggler can be told apart. */
 static void judge_waiting(Answer *a, const RunFacts *f, const Waiting *w) {
-  double step = f->parts.total, network = w->network / step;
+  double step = 0;
+  for (size_t r = 0; r < f->rank_count; r++) step += f->rank[r].total / (double)f->rank_count;
+  double network = w->network / step;
   char share[32], ms[32];
   report_share(share, network);
   report_ms(ms, w->network);

@@ -137,8 +137,14 @@ static void add_comparison(Str *out, const Report *r) {
   for (size_t i = 0; i < r->run_count; i++) str_add(out, "---|");
   str_addc(out, '\n');
   for (size_t k = 0; k < r->row_count; k++) {
-    str_addf(out, "| %s |", r->rows[k].label);
-    for (size_t i = 0; i < r->run_count; i++) str_addf(out, " %s |", r->rows[k].shown[i]);
+    str_add(out, r->rows[k].key ? "| " : "| --");
+    add(out, r->rows[k].label);
+    str_add(out, " |");
+    for (size_t i = 0; i < r->run_count; i++) {
+      str_addc(out, ' ');
+      add(out, r->rows[k].shown[i]);
+      str_add(out, " |");
+    }
     str_addc(out, '\n');
   }
   str_addc(out, '\n');

@@ -71,7 +71,9 @@ static json_t *make_system(void) {
 static json_t *make_line(const Trainer *t) {
   const World *w = &t->world;
   size_t parameters = t->state.model->params.total;
-  size_t gradient_bytes = parameters * (t->spec->allreduce_bf16 ? 2 : sizeof(float));
+  /* The flat gradient is all-reduced with its padding. */
+  size_t gradient_bytes =
+      t->state.model->params.padded * (t->spec->allreduce_bf16 ? 2 : sizeof(float));
   json_t *line = json_object();
   json_object_set_new(line, "time", json_real(read_time()));
   json_object_set_new(line, "step", json_integer((json_int_t)t->run.at.step));

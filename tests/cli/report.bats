@@ -50,6 +50,17 @@ headline() { field "$1" "runs/0/answers/$2/headline"; }
   [[ "$(field "$T/r.json" runs/0/changes/0/what)" =~ "Feed data faster" ]]
 }
 
+@test "a report names the rank that was slow" {
+  need_mpi
+  mpirun -n 1 "$TRIREME" train --data "$SET" --run "$T/run" "${OPTIONS[@]}" --micro-batches 2 --steps 5 --valid-every 0 : \
+    -n 1 env TRIREME_FAULT=slow-compute:500 "$TRIREME" train --data "$SET" --run "$T/run" "${OPTIONS[@]}" --micro-batches 2 --steps 5 --valid-every 0
+  "$TRIREME" report "$T/run" --json > "$T/r.json"
+  [ "$(field "$T/r.json" runs/0/straggler)" = 1 ]
+  [[ "$(headline "$T/r.json" devices)" =~ "waits for rank 1" ]]
+  [[ "$(field "$T/r.json" runs/0/changes/0/what)" =~ "Make rank 1 on ".*" as fast as the others" ]]
+  "$TRIREME" report "$T/run" --out - | grep -q 'Straggler: rank 1'
+}
+
 @test "a report says how big data and checkpoints are, from the files" {
   "$TRIREME" report "$R/overfitted" --json > "$T/r.json"
   [ "$(field "$T/r.json" runs/0/answers/data/figures/lines)" = 30 ]
@@ -88,6 +99,9 @@ headline() { field "$1" "runs/0/answers/$2/headline"; }
   "$TRIREME" report "$R/overfitted" "$T/other" --json > "$T/r.json"
   [ "$(field "$T/r.json" comparison/speed_up/0)" = 1 ]
   [ "$(field "$T/r.json" comparison/ranks/1)" = 1 ]
+  [ "$(field "$T/r.json" comparison/options/steps/0)" = 120 ]
+  [ "$(field "$T/r.json" comparison/options/steps/1)" = 24 ]
+  [ "$(field "$T/r.json" comparison/options/preset)" = unknown ]
   "$TRIREME" score --ref "$SET/valid.ref" --hyp "$R/overfitted/valid-best.txt" --paired-bs "$T/other/valid-best.txt" --json > "$T/s.json"
   [ "$(printf %.6f "$(field "$T/r.json" comparison/bleu_p_value/1)")" = "$(printf %.6f "$(field "$T/s.json" systems/1/scores/0/p_value)")" ]
   "$TRIREME" report "$R/overfitted" "$T/other" --markdown | grep -q '^- other: BLEU .*paired bootstrap, 1000 samples, 12 sentences'

@@ -224,7 +224,7 @@ static void test_report_slow_link_is_the_bottleneck(void **state) {
   assert_float_equal(get_figure(a, "ring_bytes"), 4e6, 1);
   assert_float_equal(get_figure(a, "ratio_to_ring"), 0.25, 1e-6);
   assert_float_equal(get_figure(a, "ms_at_card_speed"), 32, 1e-6);
-  assert_non_null(strstr(find_answer(run, "network")->sentence, "8 % of its"));
+  assert_non_null(strstr(find_answer(run, "network")->sentence, "8.0 % of its"));
   assert_non_null(strstr(run->changes[0].what, "bf16"));
   assert_float_equal(run->changes[0].share, 0.345, 0.001);
 }
@@ -302,6 +302,29 @@ static void test_report_energy_is_power_times_time(void **state) {
   const RunReport *run = make_report(2);
   assert_float_equal(get_cost(run, "energy_kwh"), 0.4 * 3599 / 3600, 1e-6);
   assert_float_equal(get_cost(run, "cost"), 2, 1e-6);
+}
+
+/* A GPU that is busy while it computes, but idle half of the time. */
+static void test_report_idle_gpu_is_not_fully_used(void **state) {
+  (void)state;
+  add_line("processes.jsonl",
+           "{\"device\":\"cuda:0: NVIDIA H200\",\"ranks\":1,\"hosts\":[\"h1\"]}\n");
+  for (int i = 1; i <= 6; i++) add_step(100 * i, 3, 0, 0);
+  for (int i = 0; i < 60; i++)
+    add_line("system.jsonl",
+             "{\"time\":%d,\"host\":\"h1\",\"gpu\":[{\"name\":\"NVIDIA "
+             "H200\",\"busy\":%d,\"watts\":%d,"
+             "\"watts_limit\":700,\"memory_used\":8000000000,\"memory_total\":150000000000%s},"
+             "{\"busy\":0,\"watts\":70}]}\n",
+             i, i % 2 ? 100 : 0, i % 2 ? 600 : 200,
+             i < 6 ? ",\"throttle\":[\"power_cap\"]" : "");
+  const RunReport *run = make_report(NAN);
+  const Answer *a = find_answer(run, "devices");
+  assert_headline(run, "devices", "Not fully: utilisation 50 %");
+  assert_float_equal(get_figure(a, "gpu_watts"), 400, 1e-9);
+  assert_float_equal(get_figure(a, "gpu_throttled_share"), 0.1, 1e-9);
+  assert_float_equal(get_figure(a, "gpu_memory_bytes"), 8e9, 1);
+  assert_non_null(strstr(a->sentence, "MFU) is unknown"));
 }
 
 static void test_report_undone_steps_do_not_count(void **state) {
@@ -395,6 +418,7 @@ int main(void) {
       CASE(test_report_of_an_empty_run_is_unknown),
       CASE(test_report_of_no_run_is_an_error),
       CASE(test_report_energy_is_power_times_time),
+      CASE(test_report_idle_gpu_is_not_fully_used),
       CASE(test_report_undone_steps_do_not_count),
       CASE(test_report_hostile_texts_are_escaped),
       CASE(test_report_page_loads_nothing),

@@ -7,22 +7,17 @@
 #ifndef TEXT_WORDPIECE_H
 #define TEXT_WORDPIECE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
+#include "text/bert_words.h"
 #include "text/tokenizer.h"
 
 #define WORDPIECE_LIMIT ((size_t)1 << 26) /* maximum size of a vocabulary file in bytes */
 
 typedef struct {
-  bool is_lower;       /* letters become lower case (bert-base-uncased) */
-  bool strips_accents; /* "é" becomes "e"; by default the same as is_lower */
-} WordpieceRules;
-
-typedef struct {
-  WordpieceRules rules;
+  BertRules rules;
   int vocab;                    /* number of lines of the vocabulary */
   int pad, unk, cls, sep, mask; /* ids; pad and mask are -1 if the vocabulary has none */
   char sha256[65];              /* SHA-256 of the vocabulary file */
@@ -31,10 +26,10 @@ typedef struct {
 } Wordpiece;
 
 /* Reads vocab.txt: one piece per line, the id is the number of the line, from 0. */
-NODISCARD Err wordpiece_open(Wordpiece *w, const char *path, WordpieceRules rules);
+NODISCARD Err wordpiece_open(Wordpiece *w, const char *path, BertRules rules);
 /* The same from memory; `where` names the file in errors. */
 NODISCARD Err wordpiece_read(Wordpiece *w, const char *bytes, size_t len, const char *where,
-                             WordpieceRules rules);
+                             BertRules rules);
 void wordpiece_close(Wordpiece *w);
 
 /* Appends the ids of a text, without [CLS] and [SEP]. The names of special pieces in the text, such

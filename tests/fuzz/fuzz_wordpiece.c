@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const char specials[] = "[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
   const uint8_t *end = memchr(data, 0, size);
   size_t lines = end ? (size_t)(end - data) : size, used = end ? lines + 1 : size;
-  WordpieceRules rules = {.is_lower = size & 1, .strips_accents = size & 1};
+  BertRules rules = {.is_lower = size & 1, .strips_accents = size & 1};
   Wordpiece w;
   Str vocab = {0};
   IdList ids = {0};

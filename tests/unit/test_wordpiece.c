@@ -17,8 +17,8 @@
 #define VOCAB  "../shared/data/bert-base-uncased/vocab.txt"
 #define TWEETS "../shared/data/toxicity/tweets.csv.gz"
 
-static const WordpieceRules uncased = {.is_lower = true, .strips_accents = true};
-static const WordpieceRules cased = {0};
+static const BertRules uncased = {.is_lower = true, .strips_accents = true};
+static const BertRules cased = {0};
 
 #define SPECIALS "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
 
@@ -50,7 +50,7 @@ static void check_case(const Wordpiece *w, const json_t *one, const char *kind, 
 }
 
 /* Encodes every text twice: the second time from the cache. */
-static void check_golden(WordpieceRules rules, const char *kind) {
+static void check_golden(BertRules rules, const char *kind) {
   Wordpiece w;
   OK(wordpiece_open(&w, GOLDEN "vocab.txt", rules));
   for (int pass = 0; pass < 2; pass++) {
@@ -89,7 +89,7 @@ static void test_encode_cased_has_the_ids_of_hugging_face(void **state) {
 }
 
 /* make_golden.py prints these checksums of all ids. */
-static void check_tweets(WordpieceRules rules, const char *expected) {
+static void check_tweets(BertRules rules, const char *expected) {
   static const char *const column[] = {"text"};
   Wordpiece w;
   Table *t;

@@ -187,7 +187,7 @@ Err wandb_read(const char *path, WandbVisit visit, void *context, uint64_t *end)
   size_t known = map.size < WANDB_MAGIC_BYTES ? map.size : WANDB_MAGIC_BYTES;
   Err err = ERR_OK;
   if (known && memcmp(map.bytes, WANDB_MAGIC, known) != 0) {
-    err = err_set(ERR_WORK, "%s is not the log of a Weights & Biases run", path);
+    err = err_set(ERR_WORK, "%s is not the log of a Weights & Biases run; move it away", path);
   } else if (known == WANDB_MAGIC_BYTES) {
     *end = WANDB_MAGIC_BYTES;
     err = read_records(&r, visit, context, end);

@@ -1,12 +1,10 @@
 /* Writes RUN/wandb/offline-run-DATE_TIME-ID/run-ID.wandb, which `wandb sync` uploads. A run has one
- * such file and one ID, however often it is resumed. The server ignores or mixes up steps that go
- * back, so undone steps must not be in the file: it is cut before the first of them, and the run
- * continues there. Several records of one step become one record, which is written again at the end
- * of the file, because the server expects every step once. See docs/formats.md. Depends on
- * format/wandb, rundir, wandb_stats, base. */
+ * such file and one ID, however often it is resumed. Weights & Biases expects steps that increase, so
+ * undone steps must not be in the file: it is cut before the first of them, and the run continues
+ * there. All values of a step are in one record, which is replaced while it is the last one. See
+ * docs/formats.md. Depends on format/wandb, rundir, wandb_stats, base. */
 #include <inttypes.h>
 #include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -28,20 +26,23 @@
 #define PREFIX    "offline-run-"
 #define ID_DIGITS 8 /* of the run's id; wandb's own ids have as many characters */
 
-/* What must be written before the next record. */
+/* What must be written before the next step. */
 typedef enum { NEEDS_NOTHING, NEEDS_CONFIG, NEEDS_BEGIN } Needs;
 
 typedef struct {
   LineFile file;
   WandbLog log; /* log.offset: size of the file */
   Needs needs;
+  /* Steps after `undone_after` must be removed before anything is written. */
+  bool has_undone;
+  uint64_t undone_after;
   WandbStats stats;
   char *options, *project, *name;
   char dir[FILE_PATH_MAX]; /* the argument of `wandb sync` */
   char id[ID_DIGITS + 1];
-  /* The last history record of the file. */
+  /* The last history record of the file. After it comes at most its summary. */
   bool has_step;
-  uint64_t step, step_offset; /* the record begins at step_offset and ends with the file */
+  uint64_t step, step_offset; /* step_offset: where the record begins */
   double seconds;
   Str values; /* its values: key and JSON text, each ends with NUL */
   Str before; /* values before a record of the same step was added */
@@ -79,6 +80,7 @@ static size_t get_value_len(const char *value) {
 /* Sets a value; an earlier value of the same key is removed. */
 static void set_value(Str *values, const char *key, size_t key_len, const char *json,
                       size_t json_len) {
+  if (values->failed) return;
   for (size_t i = 0; i < values->len; i += get_value_len(values->s + i)) {
     char *value = values->s + i;
     if (strlen(value) != key_len || memcmp(value, key, key_len) != 0) continue;
@@ -133,13 +135,15 @@ static Err append_step(WandbSink *s) {
 
 /* Continuation of a file. */
 
-/* What is kept of a file of which the steps after `last_step` are removed. */
+/* What is kept of a file: all up to the last step that is not undone, and its summary. */
 typedef struct {
-  uint64_t last_step;
-  bool is_cut;
-  uint64_t cut; /* if is_cut: position of the first record that is removed */
+  uint64_t last_step; /* later ones are undone */
+  bool is_over;       /* an undone step or the end of the run was found */
+  uint64_t end;       /* end of what is kept */
   bool has_run;
-  double time; /* of the last measurements of a host, or of the start of the run */
+  double
+      time; /* of the start of the run, or of the last measurements of a host that are kept */
+  double latest_time; /* of the last measurements of a host */
   WandbSink *sink;
   Err err; /* no memory */
 } Scan;
@@ -162,34 +166,37 @@ static Err note_history(WandbSink *s, const WandbRecord *r) {
 
 static Err note_record(void *context, const WandbRecord *r) {
   Scan *scan = context;
-  if (scan->is_cut) return ERR_OK;
   bool is_undone = r->type == WANDB_HISTORY && r->step > scan->last_step;
-  if (is_undone || r->type == WANDB_EXIT) {
-    scan->is_cut = true;
-    scan->cut = r->offset;
-    return ERR_OK;
+  if (is_undone || r->type == WANDB_EXIT) scan->is_over = true;
+  if (scan->is_over) return ERR_OK;
+  if (r->type == WANDB_STATS && r->time > scan->latest_time) scan->latest_time = r->time;
+  if (r->type == WANDB_STATS || r->type == WANDB_CONFIG) return ERR_OK;
+  scan->end = r->end;
+  if (r->type == WANDB_RUN) {
+    scan->has_run = true;
+    scan->latest_time = r->time;
   }
-  if (r->type == WANDB_RUN) scan->has_run = true;
-  if (r->type == WANDB_RUN || (r->type == WANDB_STATS && r->time > scan->time))
-    scan->time = r->time;
+  scan->time = scan->latest_time;
   if (r->type == WANDB_HISTORY) scan->err = note_history(scan->sink, r);
   return scan->err;
 }
 
-/* Removes the steps after `last_step`, the end of the run, and an incomplete record. Measurements of
- * hosts that are removed too are read again from system.jsonl. */
-static Err remove_later(WandbSink *s, uint64_t last_step) {
-  Scan scan = {.last_step = last_step, .sink = s};
+/* Removes the steps after s->undone_after, the end of the run, and an incomplete record. Measurements of
+ * hosts that come after the last step are removed too, and read again from system.jsonl. */
+static Err remove_later(WandbSink *s) {
+  Scan scan = {.last_step = s->undone_after, .sink = s};
   uint64_t end;
   s->has_step = false;
   str_clear(&s->values);
   Err err = wandb_read(s->file.path, note_record, &scan, &end);
   if (scan.err) return scan.err;
-  if (err && !end) return err_context("move it away, or pass --wandb off");
+  if (err && !end) return err;
   if (err) log_warn("%s; the log ends there, later records are removed", err_message());
   s->needs = scan.has_run ? NEEDS_CONFIG : NEEDS_BEGIN;
   stats_restart(&s->stats, scan.time);
-  return cut_file(s, scan.is_cut ? scan.cut : end);
+  TRY(cut_file(s, scan.end));
+  s->has_undone = false;
+  return ERR_OK;
 }
 
 /* Files. */
@@ -207,15 +214,15 @@ static Err make_dir(WandbSink *s, const char *wandb_dir) {
 }
 
 typedef struct {
-  const char *id;
-  char name[256]; /* "": none */
+  char suffix[ID_DIGITS + 2]; /* -ID */
+  char name[256];             /* "": none */
 } DirSearch;
 
 /* Of several directories of the run, which only a copy by hand can make, the first one is used. */
 static Err note_dir(void *context, const char *name) {
   DirSearch *d = context;
-  if (!str_starts(name, PREFIX) || !str_ends(name, d->id) || strlen(name) >= sizeof d->name)
-    return ERR_OK;
+  bool is_of_run = str_starts(name, PREFIX) && str_ends(name, d->suffix);
+  if (!is_of_run || strlen(name) >= sizeof d->name) return ERR_OK;
   if (!*d->name || strcmp(name, d->name) < 0) snprintf(d->name, sizeof d->name, "%s", name);
   return ERR_OK;
 }
@@ -227,7 +234,8 @@ static Err find_dir(WandbSink *s, const char *run_dir) {
     return err_set(ERR_WORK, "cannot read %s/id, from which --wandb takes the id of the run",
                    run_dir);
   snprintf(s->id, sizeof s->id, "%.*s", ID_DIGITS, id);
-  DirSearch d = {.id = s->id};
+  DirSearch d = {0};
+  snprintf(d.suffix, sizeof d.suffix, "-%s", s->id);
   TRY(file_join(wandb_dir, run_dir, "wandb"));
   if (file_is_dir(wandb_dir)) TRY(place_list(wandb_dir, note_dir, &d));
   return *d.name ? file_join(s->dir, wandb_dir, d.name) : make_dir(s, wandb_dir);
@@ -281,8 +289,8 @@ static Err begin_file(WandbSink *s) {
   return append_records(s);
 }
 
-/* Writes what must come before the next record. A file that continues gets the options of this
- * process, as they may differ from those of the beginning. */
+/* Writes what must come before the next step. A file that continues gets the options of this process,
+ * as they may differ from those of the beginning. */
 static Err write_needs(WandbSink *s) {
   if (s->needs == NEEDS_BEGIN) TRY(begin_file(s));
   if (s->needs == NEEDS_CONFIG) {
@@ -293,15 +301,7 @@ static Err write_needs(WandbSink *s) {
   return ERR_OK;
 }
 
-static void close_wandb(void *sink) {
-  WandbSink *s = sink;
-  if (!s) return;
-  if (s->file.is_open) {
-    Str dir = {0};
-    str_add_shell(&dir, s->dir);
-    log_info("wandb    upload the run with: wandb sync %s", str_text(&dir));
-    str_free(&dir);
-  }
+static void free_sink(WandbSink *s) {
   lines_close(&s->file);
   wandb_free(&s->log);
   stats_close(&s->stats);
@@ -311,6 +311,16 @@ static void close_wandb(void *sink) {
   mem_free(s->project);
   mem_free(s->name);
   mem_free(s);
+}
+
+static void close_wandb(void *sink) {
+  WandbSink *s = sink;
+  Str dir = {0};
+  if (!s) return;
+  str_add_shell(&dir, s->dir);
+  log_info("wandb    upload the run with: wandb sync %s", str_text(&dir));
+  str_free(&dir);
+  free_sink(s);
 }
 
 /* Copies the options for the upload: URLs lose passwords and tokens. */
@@ -348,8 +358,10 @@ static Err open_sink(WandbSink *s, const MetricsSpec *spec) {
   TRY(find_dir(s, spec->run_dir));
   TRY(open_file(s));
   TRY(remove_mark(s));
-  TRY(remove_later(s, spec->step));
-  (void)!write_needs(s); /* the next record reports the error */
+  s->has_undone = true;
+  s->undone_after = spec->step;
+  TRY(remove_later(s));
+  if (s->needs == NEEDS_BEGIN) (void)!write_needs(s); /* the next record reports the error */
   return ERR_OK;
 }
 
@@ -361,7 +373,7 @@ static Err open_wandb(void **sink, const MetricsSpec *spec, uint64_t *last_step)
   TRY(mem_alloc(&s, 1, sizeof *s));
   Err err = open_sink(s, spec);
   if (err)
-    close_wandb(s);
+    free_sink(s);
   else
     *sink = s;
   return err;
@@ -370,13 +382,15 @@ static Err open_wandb(void **sink, const MetricsSpec *spec, uint64_t *last_step)
 /* Records. */
 
 static Err append_new_step(WandbSink *s, const MetricsRecord *r) {
+  TRY(write_needs(s));
   TRY(stats_add(&s->stats, &s->log));
   str_clear(&s->values);
   set_values(&s->values, r);
   s->step = r->step;
   s->seconds = r->seconds;
-  s->has_step = true;
-  return append_step(s);
+  Err err = append_step(s);
+  s->has_step = !err;
+  return err;
 }
 
 /* Adds values to the last step of the file. If the disk is full, the record is written as it
@@ -408,8 +422,11 @@ static bool has_numbers(const MetricsRecord *r) {
  * only the removal of later steps takes effect. */
 static Err write_wandb(void *sink, const MetricsRecord *r) {
   WandbSink *s = sink;
-  if (r->undoes_later) TRY(remove_later(s, r->step));
-  TRY(write_needs(s));
+  if (r->undoes_later) {
+    s->undone_after = s->has_undone && s->undone_after < r->step ? s->undone_after : r->step;
+    s->has_undone = true;
+  }
+  if (s->has_undone) TRY(remove_later(s));
   if (r->event || !has_numbers(r)) return ERR_OK;
   if (s->has_step && r->step < s->step)
     return err_set(ERR_WORK,
@@ -422,6 +439,7 @@ static Err write_wandb(void *sink, const MetricsRecord *r) {
 static Err finish_wandb(void *sink, double seconds) {
   WandbSink *s = sink;
   const int success = 0;
+  if (s->has_undone) TRY(remove_later(s));
   TRY(write_needs(s));
   TRY(stats_add(&s->stats, &s->log));
   wandb_add_exit(&s->log, success, seconds);

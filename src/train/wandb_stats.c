@@ -15,6 +15,9 @@
 #define CHUNK    ((size_t)1 << 16) /* bytes per read; a line of system.jsonl is shorter */
 #define INTERVAL 15.0              /* seconds between records of a host */
 #define MB       1048576.0
+/* Samples of more hosts, and of times that far in the future, are skipped. */
+#define MAX_HOSTS 4096
+#define MAX_TIME  1e11
 
 struct StatsHost {
   char name[HOST_NAME_MAX + 1];
@@ -44,17 +47,21 @@ void stats_restart(WandbStats *s, double after) {
   s->hosts = 0;
 }
 
-static Err find_host(WandbStats *s, const char *name, StatsHost **host) {
+/* Finds a host, or adds it. *host is NULL if there are too many. */
+static Err find_host(WandbStats *s, const char *full_name, StatsHost **host) {
+  char name[HOST_NAME_MAX + 1], own[HOST_NAME_MAX + 1] = "";
+  snprintf(name, sizeof name, "%s", full_name);
   for (size_t i = 0; i < s->hosts; i++) {
     *host = &s->host[i];
     if (strcmp((*host)->name, name) == 0) return ERR_OK;
   }
-  char own[HOST_NAME_MAX + 1] = "";
+  *host = NULL;
+  if (s->hosts == MAX_HOSTS) return ERR_OK;
   gethostname(own, sizeof own - 1);
   TRY(mem_grow(&s->host, &s->cap, s->hosts + 1, sizeof *s->host));
   *host = &s->host[s->hosts++];
   **host = (StatsHost){.is_own = strcmp(own, name) == 0};
-  snprintf((*host)->name, sizeof(*host)->name, "%s", name);
+  memcpy((*host)->name, name, sizeof name);
   return ERR_OK;
 }
 
@@ -174,8 +181,10 @@ static Err convert_sample(WandbStats *s, const json_t *sample, WandbLog *log) {
   StatsHost *h;
   double time;
   const char *name = json_string_value(json_object_get(sample, "host"));
-  if (!name || !get_number(sample, "time", &time) || time <= s->after) return ERR_OK;
+  if (!name || !get_number(sample, "time", &time)) return ERR_OK;
+  if (time <= s->after || time > MAX_TIME) return ERR_OK;
   TRY(find_host(s, name, &h));
+  if (!h) return ERR_OK;
   if (h->time > 0 && time > h->time) count_bytes(h, sample, time - h->time);
   h->time = time;
   if (h->written > 0 && time < h->written + INTERVAL) return ERR_OK;

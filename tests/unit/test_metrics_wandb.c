@@ -161,10 +161,12 @@ static void test_wandb_sink_value_of_the_resumed_step_joins_its_record(void **st
   metrics_close(&m);
   OK(open_metrics(&m, 1));
   write_value(&m, 1, "valid_bleu", 30);
+  write_value(&m, 2, "nll", 2);
   metrics_close(&m);
   assert_records(BEGIN
                  "2 1 train/nll=1 valid/bleu=30\n"
-                 "3 runtime=0 train/nll=1 valid/bleu=30\n");
+                 "3 runtime=0 train/nll=1 valid/bleu=30\n" CONFIG
+                 "2 2 train/nll=2\n3 runtime=0 train/nll=2\n");
 }
 
 static void test_wandb_sink_roll_back_removes_undone_steps(void **state) {
@@ -181,6 +183,29 @@ static void test_wandb_sink_roll_back_removes_undone_steps(void **state) {
   metrics_close(&m);
   assert_records(BEGIN "2 1 train/nll=1\n3 runtime=0 train/nll=1\n" CONFIG
                        "2 2 train/nll=20\n3 runtime=0 train/nll=20\n");
+}
+
+/* Otherwise the log would have the steps twice. */
+static void test_wandb_sink_roll_back_that_fails_is_repeated(void **state) {
+  (void)state;
+  char moved[FILE_PATH_MAX], path[FILE_PATH_MAX];
+  Metrics m;
+  OK(open_metrics(&m, 0));
+  for (uint64_t step = 1; step <= 3; step++) write_value(&m, step, "nll", (double)step);
+  snprintf(path, sizeof path, "%s", get_log());
+  snprintf(moved, sizeof moved, "%s", get_path("moved"));
+  assert_int_equal(rename(path, moved), 0);
+  metrics_begin(&m, 1, 0.5);
+  metrics_set_event(&m, "rollback");
+  metrics_undo_later(&m);
+  metrics_end(&m);
+  write_value(&m, 2, "nll", 20);
+  assert_int_equal(metrics_lost(&m, METRICS_WANDB), 2);
+  assert_int_equal(rename(moved, path), 0);
+  write_value(&m, 3, "nll", 30);
+  metrics_close(&m);
+  assert_records(BEGIN "2 1 train/nll=1\n3 runtime=0 train/nll=1\n" CONFIG
+                       "2 3 train/nll=30\n3 runtime=0 train/nll=30\n");
 }
 
 static void test_wandb_sink_step_before_the_last_one_is_lost(void **state) {
@@ -237,8 +262,7 @@ static void test_wandb_sink_refuses_a_file_of_another_kind(void **state) {
   metrics_close(&m);
   OK(file_write(get_log(), "not a log", 9));
   assert_int_equal(open_metrics(&m, 0), ERR_WORK);
-  assert_says("is not the log of a Weights & Biases run");
-  assert_says("pass --wandb off");
+  assert_says("is not the log of a Weights & Biases run; move it away");
 }
 
 /* What is damaged cannot be read by wandb either, nor anything after it. */
@@ -344,6 +368,26 @@ static void test_wandb_sink_samples_are_thinned_per_host_and_rates_summed(void *
   str_free(&lines);
 }
 
+static void test_wandb_sink_samples_of_a_host_with_a_long_name_are_thinned(void **state) {
+  (void)state;
+  char host[101];
+  Metrics m;
+  Str lines = {0};
+  memset(host, 'h', 100);
+  host[100] = '\0';
+  add_sample(&lines, FAR, host, "\"disk_read\":1");
+  add_sample(&lines, FAR + 1, host, "\"disk_read\":1");
+  write_samples(&lines);
+  OK(open_metrics(&m, 0));
+  metrics_finish(&m, 1);
+  metrics_close(&m);
+  host[64] = '\0';
+  str_clear(&lines);
+  str_addf(&lines, BEGIN "7 disk.in/l:%s=0\n" EXIT, host);
+  assert_records(str_text(&lines));
+  str_free(&lines);
+}
+
 static void test_wandb_sink_samples_before_the_run_are_left_out(void **state) {
   (void)state;
   Metrics m;
@@ -377,8 +421,30 @@ static void test_wandb_sink_samples_that_were_cut_off_are_written_again_once(voi
   write_value(&m, 2, "nll", 20);
   metrics_close(&m);
 #define CPU(n) "7 cpu.0.cpu_percent/l:a=" n " cpu/l:a=" n "\n"
-  assert_records(BEGIN CPU("1") "2 1 train/nll=1\n3 runtime=0 train/nll=1\n" CPU("2")
-                     CONFIG CPU("3") "2 2 train/nll=20\n3 runtime=0 train/nll=20\n");
+  assert_records(BEGIN CPU("1") "2 1 train/nll=1\n3 runtime=0 train/nll=1\n" CONFIG CPU("2")
+                     CPU("3") "2 2 train/nll=20\n3 runtime=0 train/nll=20\n");
+  str_free(&lines);
+}
+
+/* The validation that a killed process has not completed is repeated: its step is replaced, what came
+ * after it is not lost. */
+static void test_wandb_sink_samples_after_a_step_survive_its_replacement(void **state) {
+  (void)state;
+  Metrics m;
+  Str lines = {0};
+  OK(open_metrics(&m, 0));
+  write_value(&m, 1, "nll", 1);
+  add_sample(&lines, FAR, "a", "\"cpu\":[1]");
+  write_samples(&lines);
+  write_value(&m, 2, "nll", 2);
+  metrics_close(&m);
+  OK(open_metrics(&m, 1));
+  write_value(&m, 1, "valid_bleu", 30);
+  metrics_finish(&m, 1);
+  metrics_close(&m);
+  assert_records(BEGIN
+                 "2 1 train/nll=1 valid/bleu=30\n"
+                 "3 runtime=0 train/nll=1 valid/bleu=30\n" CONFIG CPU("1") EXIT);
   str_free(&lines);
 }
 
@@ -425,6 +491,28 @@ static void test_wandb_sink_full_disk_keeps_the_values_that_were_written(void **
                  "2 3 train/nll=3\n3 runtime=0 train/nll=3\n");
 }
 
+static void test_wandb_sink_full_disk_in_a_step_with_samples_leaves_no_gap(void **state) {
+  (void)state;
+  Metrics m;
+  Str lines = {0};
+  uint64_t size;
+  signal(SIGXFSZ, SIG_IGN);
+  OK(open_metrics(&m, 0));
+  write_value(&m, 1, "nll", 1);
+  add_sample(&lines, FAR, "a", "\"cpu\":[1]");
+  write_samples(&lines);
+  OK(file_size(get_log(), &size));
+  set_file_limit(size);
+  write_value(&m, 2, "nll", 2);
+  set_file_limit(RLIM_INFINITY);
+  write_value(&m, 2, "valid_bleu", 30);
+  metrics_close(&m);
+  assert_records(BEGIN
+                 "2 1 train/nll=1\n3 runtime=0 train/nll=1\n"
+                 "2 2 valid/bleu=30\n3 runtime=0 valid/bleu=30\n");
+  str_free(&lines);
+}
+
 static void test_wandb_sink_full_disk_at_the_start_begins_the_file_later(void **state) {
   (void)state;
   Metrics m;
@@ -447,6 +535,7 @@ int main(void) {
       TEST(test_wandb_sink_resume_removes_later_steps_and_exit),
       TEST(test_wandb_sink_value_of_the_resumed_step_joins_its_record),
       TEST(test_wandb_sink_roll_back_removes_undone_steps),
+      TEST(test_wandb_sink_roll_back_that_fails_is_repeated),
       TEST(test_wandb_sink_step_before_the_last_one_is_lost),
       TEST(test_wandb_sink_continues_after_half_a_record),
       TEST(test_wandb_sink_resume_removes_the_mark_of_an_upload),
@@ -456,10 +545,13 @@ int main(void) {
       TEST(test_wandb_sink_secrets_in_urls_are_masked),
       TEST(test_wandb_sink_samples_have_the_names_of_wandb),
       TEST(test_wandb_sink_samples_are_thinned_per_host_and_rates_summed),
+      TEST(test_wandb_sink_samples_of_a_host_with_a_long_name_are_thinned),
       TEST(test_wandb_sink_samples_before_the_run_are_left_out),
       TEST(test_wandb_sink_samples_that_were_cut_off_are_written_again_once),
+      TEST(test_wandb_sink_samples_after_a_step_survive_its_replacement),
       TEST(test_wandb_sink_half_a_line_of_samples_waits),
       TEST(test_wandb_sink_full_disk_keeps_the_values_that_were_written),
+      TEST(test_wandb_sink_full_disk_in_a_step_with_samples_leaves_no_gap),
       TEST(test_wandb_sink_full_disk_at_the_start_begins_the_file_later),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

@@ -14,14 +14,14 @@
 static Err answer_duration(RunReport *r) {
   Answer *a = &r->answers[ANSWER_DURATION];
   const RunFacts *f = &r->facts;
-  char time[32], part[3][32];
+  char time[32], steps[32], part[3][32];
   if (isnan(f->seconds)) {
     report_verdict(a, VERDICT_UNKNOWN, "Unknown");
     report_say(a, "metrics.jsonl has no record, so the duration is not known.");
     return ERR_OK;
   }
-  report_verdict(a, VERDICT_FACT, "%s for %.0f steps", report_seconds(time, f->seconds),
-                 f->last_step);
+  report_verdict(a, VERDICT_FACT, "%s for %s steps", report_seconds(time, f->seconds),
+                 report_count(steps, f->last_step));
   report_say(a,
              "Training took %s: %s in steps, %s in validations, %s for everything else "
              "(start, saving at the end, averaging).",
@@ -35,9 +35,9 @@ static Err answer_duration(RunReport *r) {
   report_figure(a, "valid_seconds", "in validations", f->valid_seconds, "%s", part[1]);
   report_figure(a, "checkpoint_seconds", "waited for checkpoints", f->checkpoint_seconds, "%s",
                 report_seconds(part[2], f->checkpoint_seconds));
-  report_figure(a, "wall_seconds", "from first to last sample of the hosts", f->wall_seconds,
-                "%s", report_seconds(part[2], f->wall_seconds));
-  report_figure(a, "steps", "steps", f->last_step, "%.0f", f->last_step);
+  report_figure(a, "wall_seconds", "wall clock, first to last sample", f->wall_seconds, "%s",
+                report_seconds(part[2], f->wall_seconds));
+  report_figure(a, "steps", "steps", f->last_step, "%s", steps);
   report_figure(a, "epochs", "epochs", f->epochs, "%.2f", f->epochs);
   report_figure(a, "restarts", "restarts", f->restarts, "%.0f", f->restarts);
   report_figure(a, "rollbacks", "roll-backs", f->rollbacks, "%.0f", f->rollbacks);

@@ -18,6 +18,30 @@ static void draw_files(Answer *a, const RunFacts *f) {
   plot_bars(&bars, &a->chart);
 }
 
+/* Draws the tokens of both sides, in millions. */
+static void draw_tokens(Answer *a, const RunFacts *f) {
+  static const char *const parts[] = {"source", "target"};
+  double millions[] = {f->source_tokens / 1e6, f->data_target_tokens / 1e6};
+  PlotRow row = {"tokens", millions};
+  PlotBars bars = {"Tokens of the training set", "M", parts, 2, &row, 1};
+  plot_bars(&bars, &a->chart);
+}
+
+/* Draws what a checkpoint consists of, in MB. */
+static void draw_shares(Answer *a, const RunFacts *f) {
+  static const char *const parts[] = {"weights", "optimizer state", "other"};
+  double megabytes[3] = {0};
+  for (size_t i = 0; i < f->file_count; i++) {
+    const char *name = f->file[i].name;
+    bool is_state = str_starts(name, "moment");
+    bool is_weights = !is_state && str_ends(name, ".safetensors");
+    megabytes[is_weights ? 0 : is_state ? 1 : 2] += f->file[i].bytes / 1e6;
+  }
+  PlotRow row = {"checkpoint", megabytes};
+  PlotBars bars = {"Size of a checkpoint", "MB", parts, 3, &row, 1};
+  plot_bars(&bars, &a->chart);
+}
+
 static void answer_data(RunReport *r) {
   Answer *a = &r->answers[ANSWER_DATA];
   const RunFacts *f = &r->facts;
@@ -39,6 +63,7 @@ static void answer_data(RunReport *r) {
         "kept; the run saw them %.2f times.",
         bytes, lines, report_count(pairs, f->train_pairs), f->epochs);
   }
+  if (!isnan(f->source_tokens)) draw_tokens(a, f);
   report_figure(a, "text_bytes", "text of both sides", f->text_bytes, "%s", bytes);
   report_figure(a, "lines", "lines read", f->train_lines, "%s", lines);
   report_figure(a, "pairs", "pairs kept", f->train_pairs, "%s", pairs);
@@ -95,6 +120,7 @@ static void answer_checkpoint(RunReport *r) {
                f->checkpoint_bytes / f->parameters, report_count(all, f->parameters));
   report_say(size, "; the run keeps %.0f, together %s.", f->checkpoints,
              report_bytes(all, total));
+  draw_shares(size, f);
   report_figure(size, "checkpoint_bytes", "one checkpoint", f->checkpoint_bytes, "%s", bytes);
   report_figure(size, "checkpoints", "kept", f->checkpoints, "%.0f", f->checkpoints);
   report_figure(size, "parameters", "parameters", f->parameters, "%s",

@@ -118,6 +118,11 @@ static void add_device_figures(Answer *a, const RunFacts *f) {
   report_figure(a, "cores", "CPU cores", f->cores, "%.0f", f->cores);
 }
 
+/* Returns true if the GPUs report that they are idle much of the time, whatever steps do. */
+static bool is_gpu_idle(const RunFacts *f) {
+  return f->is_on_gpu && f->gpu_busy < BUSY_PERCENT;
+}
+
 /* The times of all ranks are known: what share of them is work. */
 static void judge_ranks(Answer *a, const RunFacts *f) {
   double work = 0, wait = 0, data = 0, total = 0;
@@ -132,7 +137,9 @@ static void judge_ranks(Answer *a, const RunFacts *f) {
   report_share(share[0], work / total);
   report_share(share[1], wait / total);
   report_share(share[2], data / total);
-  if (work / total >= BUSY_SHARE)
+  if (work / total >= BUSY_SHARE && is_gpu_idle(f))
+    report_verdict(a, VERDICT_MIXED, "Not fully: utilisation %.0f %%", f->gpu_busy);
+  else if (work / total >= BUSY_SHARE)
     report_verdict(a, VERDICT_GOOD, "Yes: %s of the ranks' time computes", share[0]);
   else if (data > wait)
     report_verdict(a, VERDICT_BAD, "No: %s of the ranks' time is data wait", share[2]);
@@ -160,8 +167,7 @@ static void judge_step(Answer *a, const RunFacts *f) {
   size_t loss = find_largest_loss(p);
   get_parts(p, values);
   report_share(share, busy);
-  bool is_idle = f->is_on_gpu && f->gpu_busy < BUSY_PERCENT;
-  if (busy >= BUSY_SHARE && !is_idle) {
+  if (busy >= BUSY_SHARE && !is_gpu_idle(f)) {
     report_verdict(a, VERDICT_GOOD, "Yes: %s of a step computes", share);
     report_say(a,
                "The %s of rank 0 computes during %s of a step of %s; the largest other part is "
@@ -228,7 +234,7 @@ static void add_traffic_figures(Answer *a, const RunFacts *f) {
 }
 
 /* Says how much of the card's speed was used. */
-static void compare_with_card(Answer *a, const RunFacts *f) {
+static void compare_with_card(Answer *a, const RunFacts *f, double network_share) {
   const CardUse *c = &f->card;
   char used[32], speed[32], share[32];
   if (!c->card[0]) {
@@ -245,12 +251,16 @@ static void compare_with_card(Answer *a, const RunFacts *f) {
   report_say(a, " The busiest card (%s on %s) moved %s/s at its peak, %s of its %s/s.", c->card,
              c->host, report_bytes(used, c->peak), report_share(share, c->peak / c->speed),
              report_bytes(speed, c->speed));
-  if (c->peak < 0.5 * c->speed && or_zero(f->parts.comm) > LIMITED_SHARE * f->parts.total)
-    report_say(a, " The link delivers less than the card could.");
+  if (c->peak < 0.5 * c->speed && network_share >= LIMITED_SHARE)
+    report_say(
+        a,
+        " So the card is not what limits the transfer: the link behind it, its latency or "
+        "the processors do.");
 }
 
-/* The waits of the ranks are known: network and straggler can be told apart. */
-static void judge_waiting(Answer *a, const RunFacts *f, const Waiting *w) {
+/* The waits of the ranks are known: network and straggler can be told apart. Returns the share of a step
+ * that is the network's. */
+static double judge_waiting(Answer *a, const RunFacts *f, const Waiting *w) {
   double step = 0;
   for (size_t r = 0; r < f->rank_count; r++) step += f->rank[r].total / (double)f->rank_count;
   double network = w->network / step;
@@ -278,6 +288,7 @@ static void judge_waiting(Answer *a, const RunFacts *f, const Waiting *w) {
         " Another %s of a step is waiting for rank %zu, which is slower by %s, and not for "
         "the network.",
         report_share(share, w->straggler / step), w->slowest, report_ms(ms, w->slowest_extra));
+  return network;
 }
 
 static void judge_rank_0(Answer *a, const RunFacts *f) {
@@ -318,10 +329,10 @@ static void answer_network(RunReport *r) {
     if (w.slowest != SIZE_MAX) report_say(a, " Rank %zu is slower than the others.", w.slowest);
   } else if (isnan(w.network)) {
     judge_rank_0(a, f);
-    compare_with_card(a, f);
+    compare_with_card(a, f, /*network_share=*/NAN);
   } else {
-    judge_waiting(a, f, &w);
-    compare_with_card(a, f);
+    double share = judge_waiting(a, f, &w);
+    compare_with_card(a, f, share);
   }
   double exposed = f->parts.comm;
   char ms[32];

@@ -92,7 +92,7 @@ static const OptCommand commands[] = {
     {.name = "plan",
      .summary = "predict time, cost and memory on machines you do not have",
      .usage = "--machine NAME|FILE [--preset NAME] [--data DIR] [--nodes LIST] [--gpus LIST] "
-              "[--link RATE,TIME] [--tokens N] [--price-per-hour PRICE] [--json]",
+              "[--link RATE,TIME] [--tokens N] [--price-per-hour PRICE] [--svg FILE] [--json]",
      .about =
          "Predicts a training run for each number of machines: the step time and its parts "
          "(compute, wait for the slowest rank, all-reduce hidden and not hidden by backward), "

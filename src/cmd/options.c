@@ -461,6 +461,8 @@ const OptSpec cmd_general_options[] = {
      "Failures",
      "Time by which a checkpoint delays training (default: the copy of the state to host "
      "memory)"},
+    TEXT("svg", "FILE", NULL, "plan", "What to show",
+         "Draw speed-up and parts of a step to this file, which is replaced"),
     TEXT("data", "DIR", NULL, "plan", "Model",
          "The data set: its vocabulary and the packing of its sentences count instead of "
          "--vocab-size and full batches"),

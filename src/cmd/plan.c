@@ -331,6 +331,14 @@ static Err print_report(const PlanReport *r, bool is_json) {
   return err;
 }
 
+static Err write_svg(const PlanReport *r, const char *path) {
+  Str out = {0};
+  Err err = path ? plan_print_svg(r, &out) : ERR_OK;
+  if (!err && path) err = file_write(path, str_text(&out), out.len);
+  str_free(&out);
+  return err;
+}
+
 Err cmd_plan(OptSet *opts) {
   Planning p = {.opts = opts};
   Err err;
@@ -346,6 +354,7 @@ Err cmd_plan(OptSet *opts) {
   set_input(&p);
   TRY_DONE(set_compute(&p));
   TRY_DONE(predict_all(&p));
+  TRY_DONE(write_svg(&p.report, opt_text(opts, "svg")));
   err = print_report(&p.report, opt_flag(opts, "json"));
 done:
   mem_free(p.report.row);

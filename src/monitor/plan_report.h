@@ -28,6 +28,8 @@ typedef struct {
 } PlanReport;
 
 void plan_print_text(const PlanReport *r, Str *out);
+/* A document with two charts: speed-up over the number of GPUs, and the parts of a step. */
+NODISCARD Err plan_print_svg(const PlanReport *r, Str *out);
 NODISCARD Err plan_print_json(const PlanReport *r, Str *out);
 
 #endif

@@ -138,6 +138,17 @@ near() { awk -v a="$1" -v b="$2" -v p="$3" 'BEGIN { exit !(a > b * (1 - p / 100)
     die "$m bytes, train plans $sum" unless $sum > 0 && abs($m / $sum - 1) < 0.03'
 }
 
+@test "--svg draws a well-formed document with every size and part" {
+  run "$TRIREME" plan --machine h200 --nodes 1..8 --gpus 8 --link 400Gbit,5us --svg plan.svg
+  [ "$status" -eq 0 ]
+  perl -0777 -ne '@open = (); while (m{<(/?)([a-z]+)[^>]*?(/?)>}gi) { next if $3; $1 ? (pop(@open) eq $2 or die "</$2>") : push @open, $2 }
+    die "open: @open" if @open; die "not one document" unless m{^<svg xmlns="http://www.w3.org/2000/svg"}' plan.svg
+  for text in "1 x 8" "8 x 8" "exposed all-reduce" straggler predicted ideal; do grep -qF "$text" plan.svg; done
+  run "$TRIREME" plan --machine h200 --svg none/plan.svg
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"none/plan.svg"* ]]
+}
+
 @test "the machine, the precision, the link and the sizes must be known" {
   run "$TRIREME" plan
   [ "$status" -eq 2 ]

@@ -6,7 +6,7 @@
 #include "base/log.h"
 
 static const MetricsSink *const metrics_sinks[METRICS_SINKS] = {
-    &metrics_jsonl, &metrics_tfevents, &metrics_wandb};
+    &metrics_jsonl, &metrics_tfevents, &metrics_wandb, &metrics_samples};
 
 static void count_loss(Metrics *m, size_t i, Err err) {
   if (!err) return;

@@ -11,7 +11,7 @@
 #include "train/histogram.h"
 
 /* The sinks, in the order of the table in metrics.c. */
-enum { METRICS_JSONL, METRICS_TFEVENTS, METRICS_WANDB, METRICS_SINKS };
+enum { METRICS_JSONL, METRICS_TFEVENTS, METRICS_WANDB, METRICS_SAMPLES, METRICS_SINKS };
 #define METRICS_VALUES 32 /* largest number of values in a record */
 
 /* Arguments with which a sink opens its file. */
@@ -87,7 +87,7 @@ typedef struct {
   void (*close)(void *sink); /* closes the file; accepts NULL */
 } MetricsSink;
 
-extern const MetricsSink metrics_jsonl, metrics_tfevents, metrics_wandb;
+extern const MetricsSink metrics_jsonl, metrics_tfevents, metrics_wandb, metrics_samples;
 
 /* Makes the name of a value for programs that show the part before the slash as a group:
  * train/NAME, time/NAME_ms, valid/NAME for valid_NAME, average/NAME for average_NAME. A name that

@@ -19,6 +19,7 @@ static void write_file(const char *text) {
 static int remove_file(void **state) {
   (void)state;
   unlink(at("metrics.jsonl"));
+  unlink(at("samples.jsonl"));
   return 0;
 }
 
@@ -241,8 +242,77 @@ static void test_metrics_full_disk_counts_lost_records(void **state) {
   assert_int_equal(metrics_lost(&m, METRICS_JSONL), 2);
 }
 
+static void assert_samples(const char *want) {
+  Str text = {0};
+  OK(file_read(at("samples.jsonl"), 1 << 20, &text));
+  assert_string_equal(str_text(&text), want);
+  str_free(&text);
+}
+
+static void write_samples(Metrics *m, uint64_t step, const char *cells) {
+  metrics_begin(m, step, 0.5);
+  metrics_add(m, "valid_nll", 1);
+  metrics_add_table(m, "valid_samples", (MetricsTable){cells, 2, 2});
+  metrics_end(m);
+}
+
+static void test_metrics_without_samples_creates_no_samples_file(void **state) {
+  (void)state;
+  Metrics m;
+  OK(open_metrics(&m, 0, 0));
+  write_loss(&m, 1, 2);
+  metrics_begin(&m, 0, 0);
+  metrics_undo_later(&m);
+  metrics_end(&m);
+  metrics_close(&m);
+  assert_false(file_exists(at("samples.jsonl")));
+}
+
+static void test_metrics_samples_are_objects_named_by_the_first_row(void **state) {
+  (void)state;
+  Metrics m;
+  OK(open_metrics(&m, 0, 0));
+  write_samples(&m, 7, "source\0reference\0a \"b\"\0c");
+  metrics_close(&m);
+  assert_samples(
+      "{\"samples\":[{\"source\":\"a \\\"b\\\"\",\"reference\":\"c\"}],\"step\":7,"
+      "\"seconds\":0.5}\n");
+}
+
+static void test_metrics_resume_undoes_later_samples(void **state) {
+  (void)state;
+  Metrics m;
+  OK(open_metrics(&m, 0, 0));
+  write_samples(&m, 7, "s\0r\0a\0b");
+  metrics_close(&m);
+  OK(open_metrics(&m, 5, 1));
+  write_samples(&m, 6, "s\0r\0c\0d");
+  metrics_close(&m);
+  assert_samples(
+      "{\"samples\":[{\"s\":\"a\",\"r\":\"b\"}],\"step\":7,\"seconds\":0.5}\n"
+      "{\"undone_after\":5,\"step\":5,\"seconds\":1.0}\n"
+      "{\"samples\":[{\"s\":\"c\",\"r\":\"d\"}],\"step\":6,\"seconds\":0.5}\n");
+}
+
+static void test_metrics_sample_that_is_not_utf8_is_lost_and_reported(void **state) {
+  (void)state;
+  Metrics m;
+  OK(open_metrics(&m, 0, 0));
+  write_samples(&m, 7, "s\0r\0\xff\0b");
+  assert_says("samples.jsonl: a sample of step 7 is not UTF-8");
+  metrics_close(&m);
+  assert_int_equal(metrics_lost(&m, METRICS_SAMPLES), 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test_teardown(test_metrics_without_samples_creates_no_samples_file,
+                                remove_file),
+      cmocka_unit_test_teardown(test_metrics_samples_are_objects_named_by_the_first_row,
+                                remove_file),
+      cmocka_unit_test_teardown(test_metrics_resume_undoes_later_samples, remove_file),
+      cmocka_unit_test_teardown(test_metrics_sample_that_is_not_utf8_is_lost_and_reported,
+                                remove_file),
       cmocka_unit_test_teardown(test_metrics_record_holds_values_then_step_and_seconds,
                                 remove_file),
       cmocka_unit_test_teardown(test_metrics_event_comes_first_in_its_line, remove_file),

@@ -1,4 +1,4 @@
-/* Opens and closes the board. Depends on board_reader, base. */
+/* Opens and closes the board. Depends on board_reader, board_builder, base. */
 #include "monitor/board.h"
 
 #include <string.h>
@@ -9,6 +9,7 @@
 
 static void free_run(BoardRun *r) {
   series_free(&r->series);
+  series_free_data(r->building);
   board_system_free(&r->system);
   mem_free(r->name);
   mem_free(r->path);
@@ -21,6 +22,21 @@ static void free_board(Board *b) {
   pthread_cond_destroy(&b->wake);
   pthread_mutex_destroy(&b->lock);
   mem_free(b);
+}
+
+static void join_reader(Board *b) {
+  pthread_mutex_lock(&b->lock);
+  b->is_closing = true;
+  pthread_cond_broadcast(&b->wake);
+  pthread_mutex_unlock(&b->lock);
+  pthread_join(b->reader, NULL);
+}
+
+static Err start_threads(Board *b) {
+  bool is_reading = thread_start(&b->reader, board_read_runs, b);
+  if (is_reading && thread_start(&b->builder, board_build_runs, b)) return ERR_OK;
+  if (is_reading) join_reader(b);
+  return err_set(ERR_WORK, "cannot start the threads that read the runs; see ulimit -u");
 }
 
 Err board_open(Board **board, const char *dir) {
@@ -37,20 +53,17 @@ Err board_open(Board **board, const char *dir) {
   memcpy(b->dir, dir, strlen(dir) + 1);
   pthread_mutex_init(&b->lock, NULL);
   thread_cond_init(&b->wake);
-  if (!thread_start(&b->reader, board_read_runs, b)) {
+  Err err = start_threads(b);
+  if (err)
     free_board(b);
-    return err_set(ERR_WORK, "cannot start a thread that reads the runs; see ulimit -u");
-  }
-  *board = b;
-  return ERR_OK;
+  else
+    *board = b;
+  return err;
 }
 
 void board_close(Board *b) {
   if (!b) return;
-  pthread_mutex_lock(&b->lock);
-  b->is_closing = true;
-  pthread_cond_signal(&b->wake);
-  pthread_mutex_unlock(&b->lock);
-  pthread_join(b->reader, NULL);
+  join_reader(b);
+  pthread_join(b->builder, NULL);
   free_board(b);
 }

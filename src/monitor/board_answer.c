@@ -193,7 +193,7 @@ static Err load_run(Board *b, BoardRun *r) {
     if (series_refresh(s))
       TRY(s->size <= LOAD_BYTES ? series_read(s, LOAD_BYTES) : series_sample(s));
   }
-  pthread_cond_signal(&b->wake);
+  pthread_cond_broadcast(&b->wake);
   return ERR_OK;
 }
 
@@ -351,7 +351,9 @@ int board_answer(Board *b, const BoardRequest *request, Str *out) {
   for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
     if (strcmp(request->path, paths[i].path) != 0) continue;
     str_clear(out);
+    b->waiting++;
     pthread_mutex_lock(&b->lock);
+    b->waiting--;
     status = paths[i].answer(b, request, out);
     pthread_mutex_unlock(&b->lock);
   }

@@ -10,7 +10,8 @@
 #include "monitor/board_series.h"
 #include "monitor/board_system.h"
 
-#define RUN_ID 16 /* hexadecimal digits of a run's id */
+#define BOARD_WANTED 60 /* seconds: a run's files are followed so long after the last request */
+#define RUN_ID       16 /* hexadecimal digits of a run's id */
 
 /* The last measurements of a run, for the list; NAN: not known. */
 typedef struct {
@@ -29,6 +30,8 @@ typedef struct {
   bool is_plan_read;       /* facts.steps was looked for */
   RunFacts facts;
   Series series;
+  SeriesData *building;         /* what the builder thread has read of a large file; its own */
+  uint64_t building_generation; /* that of the series when it began */
   BoardSystem system;
   double wanted; /* monotonic seconds: when somebody last asked for its curves */
   double system_wanted;
@@ -36,9 +39,12 @@ typedef struct {
 
 struct Board {
   char dir[FILE_PATH_MAX];
+  /* Requests that wait for the lock. The reader lets them go first: a mutex alone would give the
+   * lock back to the thread that has just released it. */
+  _Atomic int waiting;
   pthread_mutex_t lock; /* protects everything below */
   pthread_cond_t wake;  /* something is wanted, or the board closes */
-  pthread_t reader;
+  pthread_t reader, builder;
   bool is_closing;
   bool is_searched; /* the first search is complete */
   bool is_cut;      /* there are more runs than the board shows */
@@ -50,8 +56,10 @@ struct Board {
 double board_now(void); /* Returns monotonic seconds. */
 /* Returns the run with this id, or NULL. */
 BoardRun *board_find_run(Board *b, const char *id);
-/* The reader thread. */
+/* The reader thread: searches for runs and follows their files. */
 void *board_read_runs(void *board);
+/* The builder thread: reads large files whole. */
+void *board_build_runs(void *board);
 /* Frees the least recently used curves, so that another run can be loaded. */
 void board_make_room(Board *b);
 

@@ -1,10 +1,8 @@
 /* The thread that follows the runs: searches directories, reads the ends of files for the list, and
- * whole files of the runs that somebody looks at. It runs with low priority, as ranks may train on
- * the same cores. Depends on board_find, board_series, board_system, base. */
+ * what is appended to the files of the runs that somebody looks at. Depends on board_find, board_series, board_system, base. */
 #include <fcntl.h>
 #include <math.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,8 +15,9 @@
 #define ROUND_SECONDS  0.5 /* between two looks at the files */
 #define SEARCH_SECONDS 2.0 /* between two searches for runs, at least */
 #define SEARCH_SHARE   20  /* and at least so many times as long as a search takes */
-#define WANTED_SECONDS 60  /* files of a run are followed so long after the last request */
-#define READ_BYTES     ((size_t)1 << 20) /* read while the lock is held */
+#define READ_BYTES     ((size_t)512 << 10) /* read while the lock is held */
+#define QUIET_SECONDS  0.15                /* after a request, before whole files are read */
+#define DELAY_SECONDS  1.0                 /* but reading is not put off for longer */
 #define TAIL_BYTES     ((size_t)32 << 10)
 #define CONFIG_BYTES   ((size_t)256 << 10)
 
@@ -151,18 +150,26 @@ static Err search_runs(Board *b) {
   return err;
 }
 
+/* Takes the lock after the requests that wait for it. */
+static void lock_board(Board *b) {
+  const struct timespec pause = {.tv_nsec = 200000};
+  while (b->waiting > 0) nanosleep(&pause, NULL);
+  pthread_mutex_lock(&b->lock);
+}
+
 /* Reads a part of the files of the runs that are wanted. Returns true if there is more to read. */
 static bool read_wanted(Board *b, double now) {
   bool has_more = false;
   for (size_t i = 0; i < b->runs; i++) {
-    pthread_mutex_lock(&b->lock);
+    lock_board(b);
     BoardRun *r = b->run[i];
     Err err = ERR_OK;
-    if (now - r->wanted < WANTED_SECONDS && series_data(&r->series)) {
+    bool has_all = !r->series.sample && r->series.exact; /* else the builder reads it */
+    if (now - r->wanted < BOARD_WANTED && has_all) {
       if (series_refresh(&r->series)) err = series_read(&r->series, READ_BYTES);
       if (!r->series.is_exact && !err && !b->is_closing) has_more = true;
     }
-    if (now - r->system_wanted < WANTED_SECONDS)
+    if (now - r->system_wanted < BOARD_WANTED)
       err = board_system_refresh(&r->system, r->path);
     else if (r->system.hosts)
       board_system_free(&r->system);
@@ -174,7 +181,7 @@ static bool read_wanted(Board *b, double now) {
 
 static void look_at_all(Board *b) {
   for (size_t i = 0; i < b->runs; i++) {
-    pthread_mutex_lock(&b->lock);
+    lock_board(b);
     look_at_run(b, b->run[i]);
     pthread_mutex_unlock(&b->lock);
   }
@@ -183,8 +190,6 @@ static void look_at_all(Board *b) {
 void *board_read_runs(void *board) {
   Board *b = board;
   double next_search = 0;
-  enum { LOW_PRIORITY = 10, THIS_THREAD = 0 };
-  setpriority(PRIO_PROCESS, THIS_THREAD, LOW_PRIORITY);
   bool is_closing = false;
   while (!is_closing) {
     double begin = board_now();

@@ -2,7 +2,7 @@
  *
  * Two ways of reading, so that a file of any size is shown at once and is exact soon after:
  *   sample  the lines at SAMPLE_PLACES places of the file; takes milliseconds
- *   exact   every line, series_read by series_read; afterwards only what has been appended
+ *   exact   every line, in parts; afterwards only what has been appended
  * A file that was truncated or replaced is read again from its beginning. An incomplete last line
  * waits until its line break has been written. Steps that the run has undone are removed
  * (docs/formats.md). One thread at a time. Depends on board_buckets, board_line. */
@@ -48,8 +48,8 @@ typedef struct {
   char path[FILE_PATH_MAX];
   uint64_t device, inode, size; /* of the file, when it was last looked at */
   uint64_t generation;          /* increases when the file is read from its beginning */
-  SeriesData *sample;           /* shown until `exact` has come to the end of the file */
-  SeriesData *exact;
+  SeriesData *sample;           /* shown until all lines were read; then NULL */
+  SeriesData *exact;            /* NULL or being read while there is a sample */
   bool is_exact; /* every line of the file that existed at the last refresh was read */
 } Series;
 
@@ -58,8 +58,15 @@ typedef struct {
 bool series_refresh(Series *s);
 /* Reads a sample of the file, if nothing of it was read yet. */
 NODISCARD Err series_sample(Series *s);
-/* Reads at most `bytes` of lines that were not read yet; sets is_exact after the last. */
+/* Reads at most `bytes` of lines that were not read yet; sets is_exact after the last. For small
+ * files, and for what is appended to a file whose sample is no longer shown. */
 NODISCARD Err series_read(Series *s, size_t bytes);
+/* The same for a large file, in data that nobody shows yet: needs no lock of the series. Sets
+ * *is_end after the last line; then series_publish shows the data instead of the sample, and owns
+ * it. */
+NODISCARD Err series_read_data(const char *path, SeriesData *d, size_t bytes, bool *is_end);
+void series_publish(Series *s, SeriesData *d);
+void series_free_data(SeriesData *d); /* Accepts NULL. */
 /* Returns what to show, or NULL if nothing was read. */
 const SeriesData *series_data(const Series *s);
 /* Reads the records of one kind with from <= step <= to again, so that they fill the buckets of

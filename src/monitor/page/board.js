@@ -176,7 +176,7 @@ function listenToTabs() {
 let isBusy = false, isAsked = false, timer = 0;
 
 async function fetchInfo(runs) {
-  await store.inParallel(runs.filter(run => !run.info?.exact || run.isStale).slice(0, 100).map(run => async () => {
+  await store.inParallel(runs.filter(run => !run.info || run.isStale).slice(0, 100).map(run => async () => {
     run.info = await store.fetchJson('api/run', { run: run.id });
   }));
 }
@@ -219,7 +219,7 @@ async function refresh() {
   }
   isBusy = false;
   const isInexact = store.selectedRuns().some(run => run.series.train && !run.series.train.exact);
-  const wait = isAsked ? 0 : !store.isSearched ? 200 : isInexact ? 500 : PERIOD;
+  const wait = isAsked ? 0 : !store.isSearched ? 200 : isInexact ? 1000 : PERIOD;
   isAsked = false;
   timer = setTimeout(() => { if (!document.hidden) refresh(); }, wait);
 }

@@ -93,7 +93,7 @@ function makeRows(lines, options) {
     if (x > last) last = x;
   }
   const [from, to] = options.window || [first, last];
-  const isExact = places.size <= 1500;
+  const isExact = places.size <= options.width * 2;
   const bins = new Map();
   lines.forEach((line, number) =>
     fillBins(bins, line, number, { range: [from, to, options.width], smooth: options.smooth, isExact }));
@@ -105,6 +105,49 @@ function makeCell(cell, { log, hasBands }) {
   if (!cell || (log && cell[1] <= 0)) return null;
   if (!hasBands) return cell[1];
   return log && cell[0] <= 0 ? [cell[1], cell[1], cell[2]] : cell;
+}
+
+// Draws the line of one run. Strokes are short: a browser without a GPU needs seconds for one of a
+// thousand points that go up and down.
+function plotLine(e) {
+  const context = e.drawingContext;
+  context.save();
+  context.strokeStyle = context.fillStyle = e.color;
+  context.lineWidth = e.strokeWidth;
+  context.lineJoin = 'bevel';
+  let last = null, count = 0;
+  context.beginPath();
+  for (const point of e.points) {
+    if (point.yval === null || !isFinite(point.canvasy)) continue;
+    if (last && count % 48 === 0) {
+      context.stroke();
+      context.beginPath();
+      context.moveTo(last.canvasx, last.canvasy);
+    }
+    if (last) context.lineTo(point.canvasx, point.canvasy);
+    else context.moveTo(point.canvasx, point.canvasy);
+    last = point;
+    count++;
+  }
+  context.stroke();
+  if (count === 1) context.fillRect(last.canvasx - 2, last.canvasy - 2, 4, 4);
+  context.restore();
+}
+
+// Draws the range of values behind a line, as one bar for each point.
+function plotBand(e) {
+  const { drawingContext: context, plotArea: area, points } = e;
+  context.save();
+  context.fillStyle = e.color;
+  context.globalAlpha = 0.22;
+  for (let i = 0; i < points.length; i++) {
+    const { canvasx: x, y_top: top, y_bottom: bottom } = points[i];
+    const height = (bottom - top) * area.h;
+    if (!(height > 0.5)) continue;
+    const next = i + 1 < points.length ? points[i + 1].canvasx : x + 1;
+    context.fillRect(x, area.y + top * area.h, Math.min(8, Math.max(1, next - x)), height);
+  }
+  context.restore();
 }
 
 function readStyle(name) {
@@ -169,7 +212,8 @@ export class Chart {
     if (isEmpty) return;
     const { smooth = 0, log = false, window: range = null } = this.settings;
     const hasBands = this.lines.length <= BANDED && !this.options.isStacked;
-    const width = Math.max(100, this.plot.clientWidth - 60);
+    const density = this.lines.length > 30 ? 0.5 : 1; // points for each pixel
+    const width = Math.max(100, (this.plot.clientWidth - 60) * density);
     const rows = makeRows(this.lines, { smooth, log, window: range, width, hasBands });
     if (rows.length === 0) rows.push([range ? range[0] : 0, ...this.lines.map(() => null)]);
     const options = this.makeOptions(rows, { log, range, hasBands });
@@ -192,7 +236,8 @@ export class Chart {
       file: rows, labels, colors: this.lines.map(line => line.colour), customBars: hasBands,
       stackedGraph: Boolean(this.options.isStacked), logscale: log, dateWindow: range,
       connectSeparatedPoints: true, legend: 'never', fillAlpha: this.options.isStacked ? 0.55 : 0.16, strokeWidth: 1.6,
-      highlightCircleSize: 3, drawPoints: rows.length < 3, pointSize: 3, animatedZooms: false,
+      highlightCircleSize: 3, animatedZooms: false,
+      plotter: this.options.isStacked ? [Dygraph.Plotters.fillPlotter, plotLine] : hasBands ? [plotBand, plotLine] : plotLine,
       gridLineColor: readStyle('--grid'), axisLineColor: readStyle('--line'), xRangePad: 4, yRangePad: 8,
       includeZero: Boolean(this.options.includesZero || this.options.isStacked), labelsKMB: false,
       axes: {

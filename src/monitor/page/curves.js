@@ -9,6 +9,8 @@ const PARTS = [['data_wait_ms', 'waiting for data', '#b8860b'], ['forward_ms', '
   ['backward_ms', 'backward', '#8a63d2'], ['comm_wait_ms', 'all-reduce not hidden', '#d0393b'],
   ['update_ms', 'update', '#2c9a4b'], ['checkpoint_ms', 'checkpoints', '#7d6a5d']];
 
+let nextDrawing = 0; // while curves come in: when to draw again
+
 let charts = new Map(); // by field; of the view that is shown
 let shownView = '';
 let zoom = null; // the range of the axis that all charts show; null: everything
@@ -123,7 +125,18 @@ function marksOf(selected) {
   return marks;
 }
 
+// Lets the page do other things most of the time, however long a drawing takes.
+function measureDrawing() {
+  const begin = performance.now();
+  nextDrawing = Infinity;
+  requestAnimationFrame(() => setTimeout(() => {
+    const now = performance.now();
+    nextDrawing = now + Math.max(200, 4 * (now - begin));
+  }));
+}
+
 export function drawCharts() {
+  measureDrawing();
   const selected = store.selectedRuns();
   const { smooth, log } = store.settings;
   const marks = marksOf(selected);
@@ -151,22 +164,31 @@ async function fetchParts(run) {
 export async function refreshCurves(view) {
   makeCharts(view);
   const needed = neededFields(view);
+  const selected = store.selectedRuns();
   const tasks = [];
   let hasChanged = false;
-  for (const run of store.selectedRuns()) {
-    for (const [kind, fields] of Object.entries(needed)) {
+  // Training curves of all runs come first, and are drawn as they come.
+  for (const [kind, fields] of Object.entries(needed)) {
+    for (const run of selected) {
       const series = run.series[kind];
-      if (!fields.length || (series && series.exact && !run.isStale && series.names === fields.join(','))) continue;
+      if (!fields.length || (series && !run.isStale && series.names === fields.join(','))) continue;
       tasks.push(async () => { hasChanged = await store.fetchSeries(run, kind, fields) || hasChanged; });
     }
-    if (run.isStale || !run.info?.exact)
-      tasks.push(async () => { run.info = await store.fetchJson('api/run', { run: run.id }); });
-    run.isStale = false;
   }
+  for (const run of selected)
+    if (run.isStale || !run.info)
+      tasks.push(async () => { run.info = await store.fetchJson('api/run', { run: run.id }); hasChanged = true; });
   const focused = store.focusedRun();
-  if (view === 'speed' && focused) tasks.push(() => fetchParts(focused));
-  await store.inParallel(tasks.map(task => () => task().catch(() => {})));
-  if (hasChanged || tasks.length) drawCharts();
+  if (view === 'speed' && focused)
+    tasks.push(async () => { await fetchParts(focused); hasChanged = true; });
+  selected.forEach(run => { run.isStale = false; });
+  await store.inParallel(tasks.map(task => async () => {
+    await task().catch(() => {});
+    if (!hasChanged || performance.now() < nextDrawing) return;
+    drawCharts();
+    hasChanged = false;
+  }));
+  if (hasChanged) drawCharts();
 }
 
 // The names of columns that have no chart yet.

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "launch/agent_internal.h"
+#include "launch/agent_limits.h"
 #include "launch/cores.h"
 #include "launch/network.h"
 #include "launch/process.h"
@@ -73,8 +74,9 @@ static Err begin_generation(Agent *a, json_t *body) {
   a->is_stuck = false;
   a->is_stopping = false;
   peer_cancel(&a->peer); /* the head has cancelled earlier transfers of checkpoints */
+  /* If there are several ranks, mpirun will start them. */
   if (!json_is_true(json_object_get(body, "alone")))
-    return ERR_OK; /* mpirun will start the workers */
+    return agent_check_limits(a->dir.path, (int)protocol_int(body, "local_size", 1));
   pid_t pid;
   return agent_start_worker(a, 0, NULL, 0, &pid);
 }

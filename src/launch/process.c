@@ -95,6 +95,16 @@ static void report_failure(int fd, const ProcessSpec *spec, const char *what) {
   (void)written; /* the write fails only if the parent has ended */
 }
 
+/* Sets the error of a fork that failed (errno). */
+static Err explain_fork(const char *program) {
+  bool is_limited = errno == EAGAIN;
+  Err err = err_errno("cannot fork for", program);
+  if (!is_limited) return err;
+  ErrRecord why = err_take(err);
+  return err_set(ERR_WORK, "%s; raise the limit of processes and threads (ulimit -u)",
+                 why.text);
+}
+
 Err process_begin(const ProcessSpec *spec, pid_t *pid, int *start) {
   int report[2];
   pid_t parent = getpid();
@@ -109,7 +119,7 @@ Err process_begin(const ProcessSpec *spec, pid_t *pid, int *start) {
     report_failure(write_end, spec, become_program(spec, parent));
     _exit(127);
   }
-  Err err = *pid < 0 ? err_errno("cannot fork for", spec->argv[0]) : ERR_OK;
+  Err err = *pid < 0 ? explain_fork(spec->argv[0]) : ERR_OK;
   process_close(&write_end);
   if (err)
     close(report[0]);

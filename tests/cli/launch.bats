@@ -145,6 +145,25 @@ stopped() {
   [ ! -e "$RUN" ]
 }
 
+@test "limits that are too low for MPI are errors that name them, not MPI's" {
+  need_mpi
+  (ulimit -n 24 && launch 2 -- --steps 3) > "$T/out" 2>&1 && status=0 || status=$?
+  [ "$status" -eq 1 ]
+  has_line "^trireme: .*: the limit of open files is 24, too low for 2 ranks with MPI; raise it to 48 or more \(ulimit -n"
+  local small='mount -t tmpfs -o size=1m none /dev/shm && exec "$@"'
+  unshare --mount sh -c "$small" sh true 2> /dev/null || skip "mounting a tmpfs needs root"
+  LAUNCH_TEST_MARK=$T run -1 unshare --mount sh -c "$small" sh "$TRIREME" launch --nproc-per-node 2 -- \
+    train --data "$SET" --run "$RUN" "${MODEL[@]}" --steps 3
+  [[ "$output" =~ "are free in /dev/shm/trireme-".*", but MPI needs 16.8 MB there; remove what fills it, or enlarge it (mount -o remount,size=SIZE /dev/shm" ]]
+  [[ ! "$output" =~ (PMIX|OPAL|ORTE) ]]
+}
+
+@test "a soft limit of open files that is too low for MPI is raised" {
+  need_mpi
+  (ulimit -S -n 24 && launch 2 -- --steps 3) > "$T/out" 2>&1
+  has_line "^done at step 3 "
+}
+
 @test "an mpirun that starts no rank is ended after --start-timeout, with what it printed" {
   mkdir "$T/bin"
   printf '#!/bin/sh\necho "waiting for a license" >&2\nexec sleep 100000\n' > "$T/bin/mpirun"

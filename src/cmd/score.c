@@ -324,7 +324,8 @@ static json_t *json_score(const Score *s, int kind, const Figures *f, bool *fail
     set_member(object, "ratio", json_real(score->ratio), failed);
     set_member(object, "hyp_len", json_count(score->hyp_len), failed);
     set_member(object, "ref_len", json_count(score->ref_len), failed);
-  } else if (s->kind[kind] == METRIC_TER) {
+  } else if (s->kind[kind] == METRIC_TER || s->kind[kind] == METRIC_WER ||
+             s->kind[kind] == METRIC_CER) {
     set_member(object, "edits", json_count(score->edits), failed);
     set_member(object, "ref_len", json_real(score->mean_ref_len), failed);
   }

@@ -1,11 +1,12 @@
 /* Declarations shared by the files of metric/: a metric with one row of statistics per sentence.
- * Depends on bleu, chrf, ter. */
+ * Depends on bleu, chrf, ter, wer. */
 #ifndef METRIC_INTERNAL_H
 #define METRIC_INTERNAL_H
 
 #include "metric/bleu.h"
 #include "metric/chrf.h"
 #include "metric/ter.h"
+#include "metric/wer.h"
 
 #define METRIC_STATS_MAX CHRF_STATS_MAX
 
@@ -21,6 +22,7 @@ struct Metric {
   Bleu bleu;
   Chrf chrf;
   Ter ter;
+  Wer wer;
 };
 
 /* Computes the score from statistics that are summed over sentences. A `single` that is not NULL

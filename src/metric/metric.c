@@ -1,5 +1,5 @@
-/* One interface for the four metrics: statistics per sentence, their sums, signatures.
- * Depends on bleu, chrf, ter. */
+/* One interface for all metrics: statistics per sentence, their sums, signatures. Depends on
+ * bleu, chrf, ter, wer. */
 #include "metric/metric.h"
 
 #include <string.h>
@@ -16,6 +16,8 @@ static const struct {
     [METRIC_CHRF] = {"chrf", "chrF2", 3 * CHRF_CHARS},
     [METRIC_CHRFPP] = {"chrf++", "chrF2++", 3 * (CHRF_CHARS + CHRF_WORDS)},
     [METRIC_TER] = {"ter", "TER", TER_STATS},
+    [METRIC_WER] = {"wer", "WER", WER_STATS},
+    [METRIC_CER] = {"cer", "CER", WER_STATS},
 };
 
 static const char *const tokenizers[] = {[METRIC_13A] = "13a",
@@ -30,7 +32,8 @@ Err metric_kind(const char *word, size_t len, MetricKind *kind) {
       return ERR_OK;
     }
   }
-  return err_set(ERR_USAGE, "there is no metric '%.*s'; there are bleu, chrf, chrf++ and ter",
+  return err_set(ERR_USAGE,
+                 "there is no metric '%.*s'; there are bleu, chrf, chrf++, ter, wer and cer",
                  (int)(len < 60 ? len : 60), word);
 }
 
@@ -62,6 +65,8 @@ Err metric_open(Metric **metric, const MetricConfig *config) {
   m->stats = kinds[config->kind].stats;
   m->bleu.tokenizer = config->tokenizer;
   m->bleu.lowercase = m->chrf.lowercase = config->lowercase;
+  m->wer.lowercase = config->lowercase;
+  m->wer.unit = config->kind == METRIC_CER ? WER_CHARS : WER_WORDS;
   m->chrf.word_order = config->kind == METRIC_CHRFPP ? CHRF_WORDS : 0;
   *metric = m;
   return ERR_OK;
@@ -72,6 +77,7 @@ void metric_close(Metric *m) {
   bleu_free(&m->bleu);
   chrf_free(&m->chrf);
   ter_free(&m->ter);
+  wer_free(&m->wer);
   mem_free(m->rows);
   mem_free(m->defined);
   mem_free(m);
@@ -107,6 +113,14 @@ Err metric_add(Metric *m, MetricText hyp, const MetricText *refs, int n) {
     case METRIC_TER:
       TRY(ter_add(&m->ter, hyp, m->defined, count, row));
       break;
+    case METRIC_WER:
+    case METRIC_CER:
+      if (count > 1)
+        return err_set(ERR_USAGE,
+                       "%s is defined for one reference, not for %d: pass --ref once",
+                       metric_name(m->config.kind), count);
+      TRY(wer_add(&m->wer, hyp, m->defined[0], row));
+      break;
     case METRIC_KINDS:
       break;
   }
@@ -128,12 +142,17 @@ void metric_compute(const Metric *m, const double *sum, bool *single, MetricScor
     return;
   }
   *score = (MetricScore){0};
+  if (m->config.kind == METRIC_CHRF || m->config.kind == METRIC_CHRFPP) {
+    score->score = chrf_score(sum, m->stats / 3, single);
+    return;
+  }
+  score->edits = sum[0];
+  score->mean_ref_len = sum[1];
   if (m->config.kind == METRIC_TER) {
-    score->edits = sum[0];
-    score->mean_ref_len = sum[1];
     score->score = ter_score(sum, single);
   } else {
-    score->score = chrf_score(sum, m->stats / 3, single);
+    score->score = wer_score(sum);
+    if (single) *single = false;
   }
 }
 
@@ -170,6 +189,11 @@ void metric_signature(const Metric *m, size_t resamples, uint64_t seed, Str *out
     case METRIC_TER:
       str_add(out, "|tok:tercom|norm:no|punct:yes|asian:no");
       break;
+    case METRIC_WER:
+    case METRIC_CER:
+      str_addf(out, "|unit:%s|version:%s", m->config.kind == METRIC_WER ? "word" : "char",
+               WER_COMPATIBLE);
+      return;
     case METRIC_KINDS:
       break;
   }

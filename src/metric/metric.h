@@ -1,4 +1,5 @@
-/* Scores of translations, equal to those of sacreBLEU 2.6.0: BLEU, chrF, chrF++ and TER.
+/* Scores of translations, equal to those of sacreBLEU 2.6.0: BLEU, chrF, chrF++ and TER; word and
+ * character error rate, equal to those of jiwer 4.
  * Statistics are stored per sentence; the score of a corpus, a sentence or a bootstrap sample is
  * computed from the sum of its rows. Depends on base, utf8proc. */
 #ifndef METRIC_METRIC_H
@@ -20,29 +21,37 @@ typedef struct {
   size_t len;
 } MetricText;
 
-typedef enum { METRIC_BLEU, METRIC_CHRF, METRIC_CHRFPP, METRIC_TER, METRIC_KINDS } MetricKind;
+typedef enum {
+  METRIC_BLEU,
+  METRIC_CHRF,
+  METRIC_CHRFPP,
+  METRIC_TER,
+  METRIC_WER,
+  METRIC_CER,
+  METRIC_KINDS
+} MetricKind;
 typedef enum { METRIC_13A, METRIC_NONE, METRIC_INTL, METRIC_CHAR } MetricTokenizer;
 
 typedef struct {
   MetricKind kind;
   MetricTokenizer tokenizer; /* tokenizer of BLEU; unused by the other metrics */
-  bool lowercase;            /* for BLEU and chrF; TER always ignores case */
+  bool lowercase;            /* not used by TER, which always ignores case */
   bool effective;            /* for BLEU: omits n-gram orders longer than the sentence */
 } MetricConfig;
 
 typedef struct {
-  double score; /* score from 0 to 100; TER may exceed 100 */
+  double score; /* score from 0 to 100; error rates may exceed 100 */
   /* precision of each order in per cent; BLEU only, like the next fields */
   double precision[4];
   double correct[4], total[4];
   double brevity, ratio; /* brevity penalty; hypothesis length over reference length */
   double hyp_len, ref_len;
-  double edits, mean_ref_len; /* numbers of edits and mean reference length of TER */
+  double edits, mean_ref_len; /* number of edits and mean reference length of error rates */
 } MetricScore;
 
 typedef struct Metric Metric;
 
-/* Converts "bleu", "chrf", "chrf++" or "ter" to a MetricKind; ERR_USAGE for any other word. */
+/* Converts "bleu", "chrf", "chrf++", "ter", "wer" or "cer" to a MetricKind; ERR_USAGE for any other word. */
 NODISCARD Err metric_kind(const char *word, size_t len, MetricKind *kind);
 NODISCARD Err metric_tokenizer(const char *word, MetricTokenizer *tokenizer);
 /* Returns the name that sacreBLEU uses: "BLEU", "chrF2++". */

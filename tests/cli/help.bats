@@ -290,7 +290,7 @@ completions() {
   [ "$(completions translate --device cp)" = cpu ]
   [ "$(completions prepare --recipe d)" = demo ]
   [ "$(completions train --batch-tokens a)" = auto ]
-  [ "$(completions score --metrics c | tr '\n' ' ')" = "chrf chrf++ " ]
+  [ "$(completions score --metrics c | tr '\n' ' ')" = "chrf chrf++ cer " ]
   [ "$(completions train --lr-scheduler c | tr '\n' ' ')" = "constant cosine " ]
   touch some-file
   [ "$(completions inspect some)" = some-file ]

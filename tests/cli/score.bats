@@ -46,6 +46,19 @@ one_line() { is "$(printf '%s\n' "$1" | wc -l)" 1; }
   has "$output" "chrF2++|nrefs:1|case:mixed|eff:yes|nc:6|nw:2|space:no|version:2.6.0 = "
 }
 
+@test "score prints word and character error rates; --lowercase ignores case" {
+  score --ref ref --hyp hyp --metrics wer,cer
+  is "$status" 0
+  has "$output" "WER|nrefs:1|case:mixed|unit:word|version:jiwer-4.0.0 = "
+  has "$output" "CER|nrefs:1|case:mixed|unit:char|version:jiwer-4.0.0 = "
+  tr a-z A-Z < ref > loud
+  score --ref ref --hyp loud --metrics wer,cer --lowercase
+  is "$(printf '%s\n' "$output" | sed 's/.* = //' | tr '\n' ' ')" "0.00 0.00 "
+  score --ref ref --ref ref --hyp hyp --metrics wer
+  is "$status" 2
+  has "$errors" "WER is defined for one reference, not for 2: pass --ref once"
+}
+
 @test "score takes several references, lower case and another tokenizer" {
   printf 'The cat is on the mat\nhi\n' > ref2
   score --ref ref --ref ref2 --lowercase --tokenize intl --hyp hyp

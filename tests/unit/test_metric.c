@@ -25,7 +25,7 @@
 
 static void assert_near(double got, double want, const char *what) {
   if (fabs(got - want) <= 1e-9 * fmax(fabs(got), fabs(want))) return;
-  fail_msg("%s: %.17g, sacreBLEU says %.17g", what, got, want);
+  fail_msg("%s: %.17g, expected %.17g", what, got, want);
 }
 
 static void assert_ok(Err err) {
@@ -265,6 +265,43 @@ static void test_score_wmt17_equals_sacrebleu(void **state) {
   json_decref(all);
 }
 
+/* Every text of tests/golden/score against its first reference (error_rates.json, made by
+ * make_error_rates.py). */
+static void check_error_rate(const char *set, const char *system, const char *kind,
+                             double want) {
+  char suffix[16], what[64];
+  MetricLines hyp, ref;
+  MetricScore score;
+  snprintf(suffix, sizeof suffix, ".%s", system);
+  snprintf(what, sizeof what, "%s of %s.%s", kind, set, system);
+  read_lines(&hyp, GOLDEN, set, suffix);
+  read_lines(&ref, GOLDEN, set, ".ref0");
+  json_t *config = json_pack("{s:s}", "metric", kind);
+  Metric *metric = scored(config, false, &hyp, &ref, 1);
+  metric_score(metric, &score);
+  assert_near(score.score, want, what);
+  metric_close(metric);
+  json_decref(config);
+  metric_lines_free(&hyp);
+  metric_lines_free(&ref);
+}
+
+static void test_error_rates_equal_jiwer(void **state) {
+  (void)state;
+  json_t *all = load(GOLDEN "error_rates.json"), *systems, *rates;
+  const char *set, *system;
+  int count = 0;
+  json_object_foreach(json_object_get(all, "sets"), set, systems) {
+    json_object_foreach(systems, system, rates) {
+      check_error_rate(set, system, "wer", number(rates, "wer"));
+      check_error_rate(set, system, "cer", number(rates, "cer"));
+      count++;
+    }
+  }
+  assert_int_equal(count, 12);
+  json_decref(all);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_score_hard_cases_equal_sacrebleu),
@@ -275,6 +312,7 @@ int main(void) {
       cmocka_unit_test(test_score_empty_lines_equal_sacrebleu),
       cmocka_unit_test(test_pcg64_equals_numpy),
       cmocka_unit_test(test_score_wmt17_equals_sacrebleu),
+      cmocka_unit_test(test_error_rates_equal_jiwer),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,6 +120,43 @@ static double score_of(MetricKind kind, const char *hyp, const char *ref) {
   return score.score;
 }
 
+static void test_error_rates_count_words_and_characters(void **state) {
+  (void)state;
+  assert_true(score_of(METRIC_WER, "the cat sat", "the dog sat down") == 50);
+  assert_true(score_of(METRIC_CER, "abcd", "abxd") == 25);
+  assert_true(score_of(METRIC_WER, "a b c d", "a") == 300); /* may exceed 100 */
+  assert_true(score_of(METRIC_WER, "", "a b") == 100);
+  assert_true(score_of(METRIC_WER, "a", "") == 100);
+  assert_true(score_of(METRIC_CER, "", "") == 0);
+  assert_true(score_of(METRIC_WER, " a \t b ", "a b") == 0);
+  assert_true(score_of(METRIC_WER, "a\tb", "a b") == 100); /* a single tab is part of a word */
+  assert_true(score_of(METRIC_CER, "\xc3\xa9", "e") == 100);
+}
+
+/* The distance of texts that differ at both ends and by more than the first limit of the search. */
+static void test_error_rate_of_distant_texts_is_exact(void **state) {
+  char hyp[402], ref[402];
+  (void)state;
+  for (int i = 0; i < 400; i++) {
+    hyp[i] = (char)('a' + i % 3);
+    ref[i] = (char)('x' + i % 2);
+  }
+  hyp[400] = ref[400] = '\0';
+  assert_true(score_of(METRIC_CER, hyp, ref) == 100);
+  ref[200] = '\0';
+  assert_true(score_of(METRIC_CER, hyp, ref) == 200);
+}
+
+static void test_error_rate_with_two_references_is_error(void **state) {
+  Metric *metric;
+  (void)state;
+  assert_int_equal(metric_open(&metric, &(MetricConfig){.kind = METRIC_WER}), ERR_OK);
+  MetricText refs[] = {metric_text("a"), metric_text("b")};
+  assert_int_equal(metric_add(metric, metric_text("a"), refs, 2), ERR_USAGE);
+  assert_non_null(strstr(err_message(), "WER is defined for one reference, not for 2"));
+  metric_close(metric);
+}
+
 static void test_score_equal_text_is_perfect_and_disjoint_is_0(void **state) {
   (void)state;
   const char *line = "a perfect match of seven words .";
@@ -229,6 +266,9 @@ int main(void) {
       cmocka_unit_test(test_lower_maps_unicode_letters),
       cmocka_unit_test(test_rstrip_removes_unicode_space),
       cmocka_unit_test(test_ter_counts_edits_and_shifts),
+      cmocka_unit_test(test_error_rates_count_words_and_characters),
+      cmocka_unit_test(test_error_rate_of_distant_texts_is_exact),
+      cmocka_unit_test(test_error_rate_with_two_references_is_error),
       cmocka_unit_test(test_score_equal_text_is_perfect_and_disjoint_is_0),
       cmocka_unit_test(test_score_fewer_references_are_accepted_and_none_is_error),
       cmocka_unit_test(test_metric_names_are_parsed),

@@ -16,7 +16,7 @@
 
 static size_t get_width(void) {
   struct winsize size = {0};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 40) return WIDTH;
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20) return WIDTH;
   return size.ws_col;
 }
 

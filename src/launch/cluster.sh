@@ -38,6 +38,10 @@ fail() {
   printf '%s\n' "$*" >&2
   exit 1
 }
+# A full disk must not shorten what is copied back from the scratch file.
+fail_scratch() {
+  fail "cannot write $scratch on this host; free space there ('df -h ${TMPDIR:-/tmp}')"
+}
 
 # root: the prefix that runs a command as root, "" or "sudo -n"; "none" if that is not possible.
 root=
@@ -57,7 +61,14 @@ need_root() {
 
 # Makes DIR absolute; it may be relative to the home directory. Root is used only if the user
 # cannot write there.
-case $DIR in /*) ;; *) DIR=$HOME/$DIR ;; esac
+case $DIR in
+  /*) ;;
+  *)
+    [ -n "${HOME:-}" ] && [ -d "$HOME" ] ||
+      fail "the home directory of user $(id -un), '${HOME:-}', does not exist; pass an absolute directory with --dir"
+    DIR=$HOME/$DIR
+    ;;
+esac
 case $DIR in *[!A-Za-z0-9/._@+-]*) fail "$DIR: a directory with blanks or special characters; pass another with --dir" ;; esac
 RECORD=$DIR/cluster.record
 writable=$DIR
@@ -77,7 +88,8 @@ record() {
 }
 forget() {
   grep -vxF "$1" "$RECORD" > "$scratch"
-  as_owner tee "$RECORD" < "$scratch" > /dev/null
+  [ $? -le 1 ] || fail_scratch  # 1: no other line
+  as_owner tee "$RECORD" < "$scratch" > /dev/null || fail "cannot write $RECORD"
 }
 recorded() {
   [ ! -f "$RECORD" ] || sed -n "s/^$1 //p" "$RECORD"
@@ -109,7 +121,7 @@ report() {
   shift
   (
     seconds=0
-    while sleep "$TICK" < /dev/null > /dev/null 2>&1 7>&- && kill -0 $$ 2> /dev/null; do
+    while sleep "$TICK" > /dev/null 2>&1 7>&- && kill -0 $$ 2> /dev/null; do
       seconds=$((seconds + TICK))
       echo "busy $text, for $seconds s" >&7
     done
@@ -335,11 +347,11 @@ replace_fstab() {
 }
 remove_line() {
   awk -v point="$1" -v mark=",$MARK," \
-    '$1 ~ /^#/ || $2 != point || index("," $4 ",", mark) == 0' /etc/fstab > "$scratch"
+    '$1 ~ /^#/ || $2 != point || index("," $4 ",", mark) == 0' /etc/fstab > "$scratch" || fail_scratch
   cmp -s "$scratch" /etc/fstab || replace_fstab < "$scratch"
 }
 add_line() {
-  { if [ -f /etc/fstab ]; then sed -e '$a\' /etc/fstab; fi && echo "$1"; } > "$scratch"
+  { if [ -f /etc/fstab ]; then sed -e '$a\' /etc/fstab; fi && echo "$1"; } > "$scratch" || fail_scratch
   replace_fstab < "$scratch"
 }
 # Prints what is mounted at a mount point; the last mount if there are several.

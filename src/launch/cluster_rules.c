@@ -147,6 +147,8 @@ Err cluster_print_rules(const ClusterSpec *spec, const char *inventory) {
     printf("  TCP %-11s from every host to %s: %s\n", is_nfs ? "2049" : "445", m->server,
            is_nfs ? "NFS" : "CIFS");
   }
+  bool is_alone = spec->hosts->count == 1 && cluster_is_here(&spec->hosts->host[0]);
+  if (is_alone && spec->mounts == 0) printf("  none\n");
   if (spec->hosts->count > 1) print_aws_rule(&groups, inventory != NULL);
   return out_check();
 }

@@ -16,7 +16,9 @@ static void check_allreduce(Doctor *d) {
   const MachineFacts *m = &d->machine;
   const char *const launcher[] = {"mpirun",    "-n",   "2",        "--oversubscribe",
                                   "--bind-to", "none", m->program, NULL};
+  static const char *const needed[] = {"open files", "/tmp", NULL};
   if (m->mpi_problem[0] || !m->mpirun[0]) return; /* no usable MPI: judge_mpi reports it */
+  if (doctor_refuse_allreduce(&d->findings, needed)) return;
   if (ALLREDUCE_COPIES * d->needs.gradient > m->memory_free) {
     findings_add(&d->findings, FINDING_WARNING, "", "all-reduce",
                  "not tried: two gradients of the model do not fit into the free memory");

@@ -52,6 +52,9 @@ void doctor_judge_machine(Findings *f, const char *host, const MachineFacts *m,
                           const RunNeeds *needs);
 void doctor_judge_directory(Findings *f, const char *host, const DirectoryFacts *d,
                             const RunNeeds *needs);
+/* Returns true, and adds a finding, if one of the checks `needed` (ends with NULL) has found a
+ * problem with which an all-reduce fails or hangs. */
+bool doctor_refuse_allreduce(Findings *f, const char *const *needed);
 void doctor_judge_allreduce(Findings *f, const AllreduceFacts *a, const RunNeeds *needs);
 
 /* Checks this machine. */

@@ -15,14 +15,17 @@
 #define ALLREDUCE_SECONDS 300.0
 
 /* Adds a finding for a host that cannot be reached. s->problem has the form "host x refuses the
- * connection (…); start …": the text after "); " is the remedy. */
+ * connection (…); start …": the text after "); ", or without parentheses after "; ", is the
+ * remedy. */
 static void report_loss(Findings *f, const Session *s, const char *check, const char *remedy) {
-  char text[sizeof s->problem];
-  snprintf(text, sizeof text, "%s", s->problem);
-  char *cut = strstr(text, "); ");
+  const char *text = s->problem, *end = strstr(text, "); ");
+  if (end)
+    end++;
+  else
+    end = strstr(text, "; ");
   findings_add(f, FINDING_PROBLEM, s->host.name, check, "%.*s",
-               cut ? (int)(cut + 1 - text) : (int)strlen(text), text);
-  findings_remedy(f, "%s", cut ? cut + 3 : remedy);
+               end ? (int)(end - text) : (int)strlen(text), text);
+  findings_remedy(f, "%s", end ? end + 2 : remedy);
 }
 
 static void report_reach(DoctorHosts *d) {
@@ -122,24 +125,11 @@ static void run_allreduce(DoctorHosts *d, const char *logs) {
   str_free(&hosts);
 }
 
-/* Returns true if the findings of this check contain a problem. */
-static bool has_problem(const Findings *f, const char *check) {
-  for (size_t i = 0; i < f->count; i++)
-    if (f->list[i].level == FINDING_PROBLEM && strcmp(f->list[i].check, check) == 0)
-      return true;
-  return false;
-}
-
 static Err check_allreduce(DoctorHosts *d) {
-  static const char *const needed[] = {"ssh", "agent",    "ports",       "network used",
-                                       "MPI", "same MPI", "same program"};
-  for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
-    if (!has_problem(&d->findings, needed[i])) continue;
-    findings_add(&d->findings, FINDING_WARNING, "", "all-reduce",
-                 "not tried, because of the problem with '%s'", needed[i]);
-    findings_remedy(&d->findings, "apply the remedy above first");
-    return ERR_OK;
-  }
+  static const char *const needed[] = {"ssh",  "agent",    "ports",        "network used",
+                                       "MPI",  "same MPI", "same program", "open files",
+                                       "/tmp", NULL};
+  if (doctor_refuse_allreduce(&d->findings, needed)) return ERR_OK;
   char logs[] = "/tmp/trireme-doctor-XXXXXX";
   if (!mkdtemp(logs)) return err_errno("cannot create", logs);
   log_info("running an all-reduce over all hosts");

@@ -7,6 +7,7 @@
 #include "launch/doctor.h"
 
 #define MIN_OPEN_FILES 1024
+#define MIN_TMP        ((uint64_t)1 << 20) /* smallest sufficient free space of /tmp in bytes */
 /* Smallest sufficient /dev/shm in bytes; the default of Docker may be too small for the
  * ranks. */
 #define MIN_SHM ((uint64_t)64 << 20)
@@ -181,6 +182,19 @@ static void judge_shm(Findings *f, const char *host, const MachineFacts *m) {
   }
 }
 
+static void judge_tmp(Findings *f, const char *host, const MachineFacts *m) {
+  char free[32];
+  if (m->tmp_free >= MIN_TMP) {
+    findings_add(f, FINDING_OK, host, "/tmp", "%s free in %s", str_of_bytes(free, m->tmp_free),
+                 m->tmp);
+    return;
+  }
+  findings_add(f, FINDING_PROBLEM, host, "/tmp",
+               "%s free in %s, or it is not writable; Open MPI and launch keep files there",
+               str_of_bytes(free, m->tmp_free), m->tmp);
+  findings_remedy(f, "free space there, or set TMPDIR to another directory");
+}
+
 /* Appends a list such as "eth0 10.0.0.5/24 1000 Mbit/s, wlan0 (down)". */
 static void list_addresses(const MachineFacts *m, Str *out) {
   for (size_t i = 0; i < m->addresses; i++) {
@@ -247,6 +261,7 @@ void doctor_judge_machine(Findings *f, const char *host, const MachineFacts *m,
   judge_nccl(f, host, m);
   judge_limits(f, host, m);
   judge_shm(f, host, m);
+  judge_tmp(f, host, m);
   judge_network(f, host, m);
   judge_clock(f, host, m);
   judge_mpi(f, host, m);
@@ -317,6 +332,20 @@ void doctor_judge_directory(Findings *f, const char *host, const DirectoryFacts 
   findings_remedy(f,
                   "mount it with locks (NFS: without nolock; CIFS: without nobrl), or pass "
                   "another --run");
+}
+
+bool doctor_refuse_allreduce(Findings *f, const char *const *needed) {
+  for (; *needed; needed++) {
+    for (size_t i = 0; i < f->count; i++) {
+      if (f->list[i].level != FINDING_PROBLEM || strcmp(f->list[i].check, *needed) != 0)
+        continue;
+      findings_add(f, FINDING_WARNING, "", "all-reduce",
+                   "not tried, because of the problem with '%s'", *needed);
+      findings_remedy(f, "apply the remedy above first");
+      return true;
+    }
+  }
+  return false;
 }
 
 void doctor_judge_allreduce(Findings *f, const AllreduceFacts *a, const RunNeeds *n) {

@@ -71,6 +71,8 @@ static const FactField machine_fields[] = {
     MACHINE(locked_memory, FACT_COUNT),
     MACHINE(shm, FACT_COUNT),
     MACHINE(shm_free, FACT_COUNT),
+    MACHINE(tmp, FACT_TEXT),
+    MACHINE(tmp_free, FACT_COUNT),
     {0},
 };
 

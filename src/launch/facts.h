@@ -65,6 +65,8 @@ typedef struct {
   uint64_t open_files, open_files_hard;
   uint64_t locked_memory; /* bytes that may be locked; FACTS_UNLIMITED: no limit */
   uint64_t shm, shm_free; /* size and free space of /dev/shm in bytes */
+  char tmp[256];          /* directory of temporary files: TMPDIR or /tmp */
+  uint64_t tmp_free;      /* its free space in bytes; 0 if this user cannot write there */
 } MachineFacts;
 
 /* A directory to which a run will write, and its speed. */

@@ -60,9 +60,14 @@ static size_t cut_line(const char *text, size_t width) {
   return cut ? cut : strcspn(text, " ");
 }
 
+/* Least width of a text in columns. On a terminal too narrow for it beside the other columns, texts
+ * begin below them. */
+#define LEAST_TEXT   20
+#define NARROW_SPACE 2 /* their indent then */
+
 /* Appends the text, wrapped; all lines except the first are indented. */
 static void add_wrapped(Str *out, const char *text, size_t indent, size_t width) {
-  width = width > indent + 24 ? width - indent : 24;
+  width = width > indent + LEAST_TEXT ? width - indent : LEAST_TEXT;
   for (;;) {
     size_t n = cut_line(text, width);
     str_addn(out, text, n);
@@ -92,8 +97,14 @@ static Layout lay_out(const Findings *f, size_t hosts, size_t width) {
 static void add_row(Str *out, const Layout *l, const char *host, const Finding *x,
                     const char *text) {
   size_t indent = (l->host ? l->host + 2 : 0) + l->check + 2 + 9;
+  bool is_narrow = l->width < indent + LEAST_TEXT;
+  if (is_narrow) indent = NARROW_SPACE + 9;
   if (l->host) str_addf(out, "%-*s  ", (int)l->host, host);
-  str_addf(out, "%-*s  %-9s", (int)l->check, x->check, level_names[x->level]);
+  str_addf(out, "%-*s  ", (int)l->check, x->check);
+  if (is_narrow)
+    str_addf(out, "%s\n%*s", level_names[x->level], (int)indent, "");
+  else
+    str_addf(out, "%-9s", level_names[x->level]);
   add_wrapped(out, text, indent, l->width);
   if (!x->remedy[0]) return;
   str_addf(out, "%*s", (int)indent - 9, "");

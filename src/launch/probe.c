@@ -145,6 +145,14 @@ static void probe_limits(MachineFacts *m) {
   }
 }
 
+static void probe_tmp(MachineFacts *m) {
+  struct statvfs space;
+  const char *dir = getenv("TMPDIR");
+  snprintf(m->tmp, sizeof m->tmp, "%s", dir && *dir ? dir : "/tmp");
+  if (access(m->tmp, W_OK | X_OK) == 0 && statvfs(m->tmp, &space) == 0)
+    m->tmp_free = (uint64_t)space.f_bavail * space.f_frsize;
+}
+
 double probe_clock(void) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
@@ -176,6 +184,7 @@ void probe_machine(MachineFacts *m) {
   m->core_quota = probe_core_quota("");
   if (sysmem_read("", &m->memory_free, &m->memory)) m->memory = m->memory_free = 0;
   probe_limits(m);
+  probe_tmp(m);
   m->clock = probe_clock();
   m->is_clock_synced = adjtimex(&timex) >= 0 && !(timex.status & STA_UNSYNC);
   probe_program(m);

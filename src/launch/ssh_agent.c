@@ -94,7 +94,7 @@ Err ssh_agent_start(SshAgent **agent, const Host *host, const SshOptions *option
     process_close(&a->in);
     return ERR_OK;
   }
-  err = err_context("cannot start ssh for host %s", host->name);
+  err = err_context("host %s", host->name);
   ssh_agent_close(a);
   *agent = NULL;
   return err;

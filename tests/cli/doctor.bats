@@ -182,3 +182,12 @@ make_nvml() {
   done
   [ ! -e called ]
 }
+
+@test "doctor with few open files names the limit and does not wait for MPI" {
+  run --separate-stderr bash -c 'ulimit -n 30; exec "$@"' - "$TRIREME" doctor --quiet --json --preset tiny --vocab-size 1000
+  [ "$status" -eq 1 ]
+  [ "$(finding "open files" level <<< "$output")" = problem ]
+  if [ "$(finding MPI level <<< "$output")" != problem ]; then
+    [ "$(finding all-reduce finding <<< "$output")" = "not tried, because of the problem with 'open files'" ]
+  fi
+}

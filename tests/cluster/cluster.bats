@@ -197,6 +197,22 @@ row() { echo "$output" | grep -E "^[0-9]+ $1  " | head -n 1; }
   cluster up --no-doctor --mount $drive
 }
 
+@test "a full /tmp on a host is named and does not shorten fstab" {
+  cluster up --no-doctor --mount nfs://nas/b:/mnt/b
+  enter h2 bash -c 'cat /etc/fstab > /run/fstab; mount -o remount,size=1m /tmp; head -c 2m /dev/zero > /tmp/fill || true'
+  run --separate-stderr cluster up --no-doctor --mount $drive
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"2 h2: /mnt/data FAILED: "*"cannot write /tmp/"*" on this host; free space there"* ]]
+  [[ "$(row h1)" == *mounted ]]
+  enter h2 cmp /etc/fstab /run/fstab
+  run --separate-stderr cluster down
+  [ "$status" -eq 1 ]
+  enter h2 cmp /etc/fstab /run/fstab
+  enter h2 bash -c 'rm /tmp/fill; mount -o remount,size=50% /tmp'
+  cluster down
+  [ "$(enter h2 cat /etc/fstab)" = "$(printf '# the system\n/dev/vda1 / ext4 defaults 0 1')" ]
+}
+
 @test "a line of fstab for another drive at the mount point is refused and left alone" {
   enter h2 bash -c 'printf "\nnas:/old /mnt/data nfs ro 0 0\n" >> /etc/fstab; cat /etc/fstab > /run/fstab'
   run --separate-stderr cluster up --no-doctor --mount $drive
@@ -395,12 +411,20 @@ is_gone() { ! is_running "$1"; }
   [ -e run/checkpoints ]
 }
 
+@test "a home directory that does not exist is an error, and nothing is made" {
+  run --separate-stderr on h1 env HOME="$PWD/none" "$TRIREME" cluster up --hosts localhost --dir trireme --no-doctor
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"localhost: connect FAILED: the home directory of user root, '$PWD/none', does not exist; pass an absolute directory with --dir"* ]]
+  [[ "$output" == *$'trireme opens none:\n  none'* ]]
+  [ ! -e none ]
+}
+
 @test "localhost is this machine, without ssh; the port of ssh's configuration is printed" {
   mkdir bin
   printf '#!/bin/sh\nprintf "%%s\\n" "$@" >> "%s/arguments"\nexec /usr/bin/ssh "$@"\n' "$PWD" > bin/ssh
   chmod 755 bin/ssh
   enter h1 bash -c 'cp /etc/ssh/ssh_config /run/kept; printf "Host h2\n  Port %s\n" "$1" >> /etc/ssh/ssh_config' - $SSH_PORT
-  hosts=(--hosts localhost,h2 --ssh-key "$LAB/key")
+  hosts=(--hosts "localhost,h2" --ssh-key "$LAB/key")
   PATH=$PWD/bin:$PATH run --separate-stderr cluster up --no-doctor
   [ "$status" -eq 0 ]
   [[ "$(row localhost)" == *copied* ]]

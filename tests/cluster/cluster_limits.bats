@@ -17,7 +17,7 @@ teardown_file() { remove_hosts; }
 setup() {
   need_hosts
   cd "$BATS_TEST_TMPDIR"
-  hosts=(--hosts h1,h2 --ssh-port $SSH_PORT --ssh-key "$LAB/key")
+  hosts=(--hosts "h1,h2" --ssh-port $SSH_PORT --ssh-key "$LAB/key")
 }
 teardown() {
   [ -z "${LAB_MISSING-not made}" ] || return 0

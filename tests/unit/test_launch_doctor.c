@@ -25,7 +25,9 @@ static MachineFacts good_machine(void) {
                     .open_files = 65536,
                     .locked_memory = FACTS_UNLIMITED,
                     .shm = 8000000000,
-                    .shm_free = 8000000000};
+                    .shm_free = 8000000000,
+                    .tmp = "/tmp",
+                    .tmp_free = 8000000000};
   return m;
 }
 
@@ -180,6 +182,13 @@ static void test_judge_locked_memory_without_rdma_is_ok(void **state) {
   findings_free(&f);
 }
 
+static void test_judge_full_tmp_is_a_problem(void **state) {
+  (void)state;
+  MachineFacts m = good_machine();
+  m.tmp_free = 0;
+  expect_finding(&m, NULL, "/tmp", FINDING_PROBLEM, "0 B free in /tmp");
+}
+
 static void test_judge_small_shm_is_a_warning(void **state) {
   (void)state;
   MachineFacts m = good_machine();
@@ -311,6 +320,25 @@ static void test_table_wraps_and_shows_the_remedy(void **state) {
   findings_free(&f);
 }
 
+static void test_table_on_a_narrow_terminal_has_texts_below(void **state) {
+  (void)state;
+  Findings f = {0};
+  Str out = {0};
+  findings_add(&f, FINDING_OK, "", "locked memory", "limit");
+  findings_add(&f, FINDING_PROBLEM, "", "memory", "one two three four five six seven");
+  findings_remedy(&f, "free some");
+  findings_print(&f, 1, 36, &out);
+  assert_string_equal(str_text(&out),
+                      "locked memory  OK\n"
+                      "           limit\n"
+                      "memory         problem\n"
+                      "           one two three four five\n"
+                      "           six seven\n"
+                      "  remedy:  free some\n");
+  str_free(&out);
+  findings_free(&f);
+}
+
 static void test_table_of_hosts_joins_what_is_ok_everywhere(void **state) {
   (void)state;
   Findings f = {0};
@@ -372,6 +400,7 @@ int main(void) {
       cmocka_unit_test(test_judge_few_open_files_is_a_problem),
       cmocka_unit_test(test_judge_locked_memory_with_rdma_is_a_warning),
       cmocka_unit_test(test_judge_locked_memory_without_rdma_is_ok),
+      cmocka_unit_test(test_judge_full_tmp_is_a_problem),
       cmocka_unit_test(test_judge_small_shm_is_a_warning),
       cmocka_unit_test(test_judge_missing_mpi_plugin_is_a_problem),
       cmocka_unit_test(test_judge_missing_mpirun_is_a_problem),
@@ -387,6 +416,7 @@ int main(void) {
       cmocka_unit_test(test_judge_allreduce_that_failed_is_a_problem),
       cmocka_unit_test(test_plan_preset_counts_gradient_and_checkpoints),
       cmocka_unit_test(test_table_wraps_and_shows_the_remedy),
+      cmocka_unit_test(test_table_on_a_narrow_terminal_has_texts_below),
       cmocka_unit_test(test_table_of_hosts_joins_what_is_ok_everywhere),
       cmocka_unit_test(test_table_with_the_starting_machine_joins_what_is_ok_on_all_hosts),
       cmocka_unit_test(test_finding_control_characters_are_escaped),

@@ -1,4 +1,4 @@
-/* Writes the events of a worker to the pipe of its launcher. Depends on utf8, POSIX. */
+/* Writes the events of a worker to the pipe of its launcher. Depends on utf8, progress, POSIX. */
 #include "base/event.h"
 
 #include <inttypes.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/progress.h"
 #include "base/utf8.h"
 
 /* Maximum bytes of an event. At most PIPE_BUF, so the events of several threads do not
@@ -39,6 +40,25 @@ void event_step(uint64_t step) {
   char line[LINE];
   write_report(line, snprintf(line, sizeof line,
                               "{\"event\": \"step\", \"step\": %" PRIu64 "}\n", step));
+}
+
+static void write_plain(const char *kind) {
+  char line[LINE];
+  write_report(line, snprintf(line, sizeof line, "{\"event\": \"%s\"}\n", kind));
+}
+
+void event_joined(void) {
+  write_plain("joined");
+}
+
+#define ALIVE_PERIOD 10.0 /* seconds */
+
+void event_alive(void) {
+  static _Atomic double last;
+  double now = progress_clock();
+  if (now - last < ALIVE_PERIOD) return;
+  last = now;
+  write_plain("alive");
 }
 
 /* Copies `text` for use inside a JSON string; quotes, backslashes and control characters become

@@ -3,6 +3,8 @@
  * passes the file descriptor of a pipe in TRIREME_EVENT_FD; without that variable events are
  * discarded. An event is one JSON object on one line.
  *   {"event": "step", "step": 120}                     the first step of this process is done
+ *   {"event": "joined"}                                MPI has started
+ *   {"event": "alive"}                                 this rank makes progress
  *   {"event": "lost", "rank": 3, "text": "..."}        this rank ends because of rank 3
  *   {"event": "copy", "step": 120, "dir": "..."}       an in-memory copy (train/copies.h) is
  *                                                      complete
@@ -17,6 +19,9 @@
 /* Returns true if this process was started by a launcher that receives events. */
 bool event_has_launcher(void);
 void event_step(uint64_t step);
+void event_joined(void);
+/* Reports progress, at most every 10 s; cheap enough to be called for each micro-batch. */
+void event_alive(void);
 /* Reports that this rank ends because `rank` is lost. `text` is a sentence; quotes, backslashes
  * and control characters in it are replaced by spaces. */
 void event_lost(int rank, const char *text);

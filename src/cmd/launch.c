@@ -27,7 +27,10 @@
 #include "train/rundir.h"
 
 #define COMMAND_MAX ((size_t)4 << 20) /* largest command line of this process in bytes */
-#define NO_RUN      "trireme-launch"  /* log directory of a command without --run */
+/* Default of --stall-timeout for train in seconds. Its ranks report every micro-batch, so that only
+ * loading or writing of files can take long: 360 GB at 100 MB/s. */
+#define TRAIN_STALL 3600.0
+#define NO_RUN      "trireme-launch" /* log directory of a command without --run */
 /* Seconds for which a run may still be in use by ranks of a launch that was killed: their agents
  * end them within 6 s (HEARTBEAT_LIMIT). */
 #define RUN_WAIT 10.0
@@ -291,9 +294,11 @@ static Err read_launch(Launch *l, const OptSet *opts) {
   TRY(read_hosts(l, opts));
   TRY(check_options(l));
   l->spec.network = opt_text(opts, "network");
-  l->spec.stall_timeout =
-      opt_given(opts, "stall-timeout") ? opt_real(opts, "stall-timeout") : 0;
+  l->spec.stall_timeout = opt_given(opts, "stall-timeout") ? opt_real(opts, "stall-timeout")
+                          : is_train(l)                    ? TRAIN_STALL
+                                                           : 0;
   l->spec.start_timeout = opt_real(opts, "start-timeout");
+  l->spec.mpi_timeout = is_train(l) ? 3 * l->spec.start_timeout : 0;
   l->spec.join_timeout = opt_real(opts, "join-timeout");
   l->spec.log_dir = l->log_dir;
   l->spec.has_terminal = log_is_live() && !opt_flag(opts, "all-output");

@@ -357,8 +357,11 @@ const OptSpec cmd_general_options[] = {
     {"join-timeout", OPT_SECONDS, "TIME", "10m", 1, 1e7, NULL, 1, false, "launch", "Machines",
      "Wait this long for the least number of machines"},
     {"stall-timeout", OPT_SECONDS, "TIME", NULL, 1, 1e7, NULL, 1, false, "launch", "Restarts",
-     "The ranks have failed if none prints anything for this long (default: no limit); must be "
-     "longer than the longest pause between lines"},
+     "The ranks have failed if none prints or reports anything for this long; train reports "
+     "every "
+     "micro-batch (default for train: 1h; for others no limit: it must be longer than the "
+     "longest "
+     "pause between lines)"},
     {"start-timeout", OPT_SECONDS, "TIME", "2m", 1, 1e7, NULL, 1, false, "launch", "Restarts",
      "A start counts as failed if mpirun has not started every rank within this time"},
     COUNT(

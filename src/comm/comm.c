@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/event.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -94,6 +95,7 @@ static Err join_ranks(Comm *c) {
                    "MPI cannot connect the ranks: %s; start them with the mpirun of the MPI "
                    "that libtrireme-mpi.so was built with",
                    wrong);
+  event_joined();
   g->rank = g->info.rank;
   g->size = g->info.size;
   TRY(connect_ranks(g, (double)fault_number("connect-limit", CONNECT_LIMIT)));
@@ -309,6 +311,7 @@ uint64_t comm_dropped_posts(Comm *c) {
 }
 
 void comm_report(Comm *c, double limit, const char *fmt, ...) {
+  event_alive();
   if (is_alone(c)) return;
   /* Fault injection lowers every limit except COMM_NO_LIMIT. */
   if (isfinite(limit)) limit = fmin(limit, (double)fault_number("rank-limit", UINT64_MAX));

@@ -41,6 +41,13 @@ void generation_note_begin(Generation *g, int64_t rank) {
   g->begun++;
 }
 
+void generation_note_joined(Generation *g, int64_t rank) {
+  WorkerState *w = find_worker(g, rank);
+  if (!w || w->has_joined) return;
+  w->has_joined = true;
+  g->joined++;
+}
+
 void generation_note_fault(Generation *g, double now, const char *fmt, ...) {
   va_list args;
   if (g->has_fault) return;
@@ -85,6 +92,15 @@ void generation_note_late_start(Generation *g, double limit, int64_t rank, const
       g, now, "rank %lld on %s has not begun within %.0f s (--start-timeout); %s",
       (long long)rank, where, limit,
       g->world > 1 ? "mpirun or its daemon hangs" : "the agent there has not started it");
+}
+
+void generation_note_late_mpi(Generation *g, double limit, int64_t rank, const char *where,
+                              double now) {
+  generation_note_fault(
+      g, now,
+      "MPI_Init has not returned in rank %lld on %s within %.0f s, three times "
+      "--start-timeout; see mpirun.log, and 'trireme doctor'",
+      (long long)rank, where, limit);
 }
 
 /* Records that mpirun has ended before its workers, which is the cause of their end. If a

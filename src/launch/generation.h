@@ -12,14 +12,14 @@
 #include "launch/source.h"
 
 typedef struct {
-  bool has_begun, has_ended;
-  int status; /* exit status; -1: killed by a signal */
+  bool has_begun, has_joined, has_ended; /* joined: MPI has started in it */
+  int status;                            /* exit status; -1: killed by a signal */
 } WorkerState;
 
 typedef struct {
   uint32_t number;
   WorkerState *worker; /* (world) state of each worker */
-  int world, begun, ended, ended_well;
+  int world, begun, joined, ended, ended_well;
   bool has_step;    /* a worker has completed a step */
   bool is_stopping; /* workers were asked to stop, so their exit is not a fault */
   /* A worker that was asked to stop failed instead; `fault` describes it. */
@@ -51,6 +51,7 @@ void generation_free(Generation *g);
 /* Events. Ranks out of range and repeated ends are ignored. `where` is the name of the
  * machine. */
 void generation_note_begin(Generation *g, int64_t rank);
+void generation_note_joined(Generation *g, int64_t rank);
 void generation_note_end(Generation *g, int64_t rank, int status, int signal_number,
                          const char *where, double now);
 /* Worker `reporter` has reported that it exits because of `rank`. */
@@ -66,6 +67,9 @@ void generation_note_daemon(Generation *g, int status, int signal_number, const 
 /* Records that ranks did not begin in time. */
 void generation_note_late_start(Generation *g, double limit, int64_t rank, const char *where,
                                 const char *blamed, double now);
+/* Records that MPI did not start in time in a rank that has begun. */
+void generation_note_late_mpi(Generation *g, double limit, int64_t rank, const char *where,
+                              double now);
 /* Blames the machine for the fault that is recorded next, if it is the first; NULL: no machine. A
  * generation that failed because of a machine, before any rank began, may begin again without
  * it. */

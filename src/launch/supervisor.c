@@ -183,6 +183,19 @@ static void limit_start(Supervisor *s, double now) {
   generation_note_late_start(g, s->spec.start_timeout, rank, m ? m->name : "?", blamed, now);
 }
 
+/* MPI_Init waits for ever if its daemons cannot exchange messages. */
+static void limit_mpi(Supervisor *s, double now) {
+  Generation *g = &s->generation;
+  double limit = s->spec.mpi_timeout;
+  bool is_waiting = g->world > 1 && g->begun == g->world && g->joined < g->world;
+  if (!is_waiting || limit <= 0 || now - s->begun_time <= limit) return;
+  if (g->passed_status || g->has_fault || g->mpirun_ended > 0) return;
+  int rank = 0;
+  while (g->worker[rank].has_joined) rank++;
+  const Machine *m = supervisor_find_machine(s, rank);
+  generation_note_late_mpi(g, limit, rank, m ? m->name : "?", now);
+}
+
 /* Lets the workers save and stop if a machine has arrived that can take part. */
 static void take_waiting(Supervisor *s, double now) {
   char why[400];
@@ -193,15 +206,15 @@ static void take_waiting(Supervisor *s, double now) {
   supervisor_regroup(s, why, now);
 }
 
-/* Applies --stall-timeout. Several ranks of train also watch each other; nothing else watches a
- * single rank or another command. */
+/* Applies --stall-timeout to output and reports of all ranks. Several ranks of train also watch each
+ * other; nothing else watches a single rank or another command. */
 static void limit_stall(Supervisor *s, double now) {
   Generation *g = &s->generation;
   double silence = now - s->last_output;
   if (s->spec.stall_timeout <= 0 || silence <= s->spec.stall_timeout) return;
   if (g->begun < g->world || g->passed_status) return;
-  generation_note_fault(g, now, "no rank has printed anything for %.0f s (--stall-timeout)",
-                        silence);
+  generation_note_fault(
+      g, now, "no rank has printed or reported anything for %.0f s (--stall-timeout)", silence);
 }
 
 /* Excludes machines that have joined since the last generation that completed a step, if this one
@@ -219,6 +232,7 @@ static Err release_newcomers(Supervisor *s) {
 static void watch_workers(Supervisor *s, double now) {
   Generation *g = &s->generation;
   limit_start(s, now);
+  limit_mpi(s, now);
   limit_stall(s, now);
   if (!generation_must_kill(g, now)) {
     take_waiting(s, now);

@@ -21,9 +21,12 @@ typedef struct {
   double join_timeout;
   double stall_timeout; /* value of --stall-timeout in seconds; 0: no limit */
   double start_timeout; /* seconds within which all ranks must begin after mpirun was started */
-  const char *network;  /* value of --network, a CIDR or a card; NULL: select automatically */
-  const char *log_dir;  /* log directory, for messages */
-  bool has_terminal;    /* standard error is a terminal, so rank 0 prints its status line */
+  /* Seconds within which MPI must have started after all ranks have begun; 0: no limit, for
+   * commands that may not use MPI. */
+  double mpi_timeout;
+  const char *network; /* value of --network, a CIDR or a card; NULL: select automatically */
+  const char *log_dir; /* log directory, for messages */
+  bool has_terminal;   /* standard error is a terminal, so rank 0 prints its status line */
 } LaunchSpec;
 
 typedef struct Supervisor Supervisor;

@@ -44,6 +44,8 @@ static void handle_event(Supervisor *s, Machine *m, const json_t *body, double n
   if (strcmp(kind, "step") == 0 && step > 0 && !s->generation.has_step)
     note_step(s, (uint64_t)step, now);
   if (strcmp(kind, "copy") == 0) supervisor_note_copy(s, m, event);
+  if (strcmp(kind, "joined") == 0)
+    generation_note_joined(&s->generation, protocol_int(body, "rank", -1));
   if (strcmp(kind, "final") == 0)
     generation_note_final(&s->generation, protocol_text(event, "text"));
   if (strcmp(kind, "lost") == 0)
@@ -85,6 +87,7 @@ static void handle_current(Supervisor *s, Machine *m, uint8_t type, const json_t
     case MSG_WORKER_BEGAN:
       if (is_own_rank) generation_note_begin(&s->generation, rank);
       if (is_own_rank) s->last_output = now;
+      if (is_own_rank) s->begun_time = now;
       return;
     case MSG_WORKER_ENDED:
       if (is_own_rank)

@@ -58,6 +58,7 @@ struct Supervisor {
   uint64_t arrivals;  /* number of machines that have connected */
   double last_output; /* time of the last output or report of a rank, for --stall-timeout */
   double start_time;  /* time when the generation began */
+  double begun_time;  /* time when its last rank began */
   bool has_run;       /* in an earlier generation ranks have begun */
   Generation generation;
   uint32_t last_good; /* number of the last generation that completed a step; 0: none */

@@ -575,7 +575,7 @@ fingerprint() { (cd "$1" && find . -type f -exec sha256sum {} + | sort); }
   start 1 --stall-timeout 15s --
   until_step 10
   kill -STOP "$(worker 0)"
-  until_true has_line "^launch   no rank has printed anything for [0-9]+ s \(--stall-timeout\)"
+  until_true has_line "^launch   no rank has printed or reported anything for [0-9]+ s \(--stall-timeout\)"
   until_true has_line "^launch   restart 1: 1 rank on 1 machine"
   until_true has_line "^launch   training again at step"
   stopped

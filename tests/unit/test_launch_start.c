@@ -268,8 +268,48 @@ static void test_stall_of_one_rank_restarts_after_the_limit(void **state) {
   confirm_kill(f, 1);
   json_t *body = expect(f, 0, MSG_BEGIN);
   assert_string_equal(protocol_text(body, "reason"),
-                      "no rank has printed anything for 601 s (--stall-timeout)");
+                      "no rank has printed or reported anything for 601 s (--stall-timeout)");
   json_decref(body);
+  close_fixture(f);
+}
+
+static void report_joined(Fixture *f, int i, int rank) {
+  OK(protocol_send(f->agent[i], MSG_EVENT,
+                   json_pack("{s:i, s:i, s:{s:s}}", "generation", 1, "rank", rank, "event",
+                             "event", "joined")));
+}
+
+static void test_start_of_mpi_that_hangs_in_a_rank_fails_after_the_limit(void **state) {
+  (void)state;
+  LaunchSpec spec = two;
+  spec.mpi_timeout = 360;
+  Fixture *f = open_fixture(spec);
+  connect_agent(f, 0, TRIREME_VERSION);
+  connect_agent(f, 1, TRIREME_VERSION);
+  begin_two(f, 1);
+  report_joined(f, 0, 0);
+  report_joined(f, 0, 1); /* not a rank of this machine */
+  expect_nothing(f, 0);
+  f->now += 359;
+  expect_nothing(f, 0);
+  f->now += 2;
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
+  assert_logged("MPI_Init has not returned in rank 1 on host1 within 360 s");
+  close_fixture(f);
+}
+
+static void test_start_of_mpi_in_all_ranks_has_no_limit_afterwards(void **state) {
+  (void)state;
+  LaunchSpec spec = two;
+  spec.mpi_timeout = 360;
+  Fixture *f = open_fixture(spec);
+  connect_agent(f, 0, TRIREME_VERSION);
+  connect_agent(f, 1, TRIREME_VERSION);
+  begin_two(f, 1);
+  for (int i = 0; i < 2; i++) report_joined(f, i, i);
+  expect_nothing(f, 0);
+  f->now += 3600;
+  expect_nothing(f, 0);
   close_fixture(f);
 }
 
@@ -303,6 +343,8 @@ int main(void) {
       cmocka_unit_test(test_start_whose_mpirun_ends_while_stopping_is_over),
       cmocka_unit_test(test_start_of_all_ranks_has_no_limit_afterwards),
       cmocka_unit_test(test_stall_of_one_rank_restarts_after_the_limit),
+      cmocka_unit_test(test_start_of_mpi_that_hangs_in_a_rank_fails_after_the_limit),
+      cmocka_unit_test(test_start_of_mpi_in_all_ranks_has_no_limit_afterwards),
       cmocka_unit_test(test_start_reports_before_a_generation_are_ignored),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

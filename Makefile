@@ -211,6 +211,14 @@ test-fault:
 	@$(MAKE) --no-print-directory -j$(jobs) all
 	@TRIREME=$(BUILD)/trireme tests/fault/soak --hosts $(HOSTS) --faults $(FAULTS) $(if $(SEED),--seed $(SEED))
 
+# The page of the board in headless Chromium, which is installed if it is missing. SHOTS=DIR keeps
+# screenshots.
+.PHONY: test-board
+test-board: deps
+	@scripts/install-deps browser
+	@$(MAKE) --no-print-directory -j$(jobs) all
+	@TRIREME=$(abspath $(BUILD)/trireme) SHOTS="$(if $(SHOTS),$(abspath $(SHOTS)))" bats tests/browser
+
 # Builds with clang, which has other warnings than gcc, and runs the unit tests.
 clang:
 	@scripts/install-deps tsan
@@ -269,6 +277,7 @@ help:
 	@echo 'make cross         build for the other architecture, run its unit tests under qemu'
 	@echo 'make test-gpu      the CUDA plug-in on the GPU of this machine'
 	@echo 'make test-fault    FAULTS (30) random faults on runs over HOSTS (4) test hosts; root only'
+	@echo 'make test-board    the page of the board in headless Chromium (SHOTS=DIR: screenshots)'
 	@echo 'make mutate        MUTATIONS (6000) damaged files of every kind, under the sanitizers'
 	@echo 'make fuzz          every fuzzer for FUZZ_SECONDS (60) each'
 	@echo 'make format        lay the source out with clang-format; check-format only looks'

@@ -37,6 +37,12 @@ export function formatSeconds(seconds) {
   return seconds < 10 && seconds !== whole ? seconds.toFixed(1) + ' s' : s + ' s';
 }
 
+// The time of day; with seconds if the chart shows minutes only.
+function formatClock(x, span) {
+  const seconds = span < 10 * 60000 ? { second: '2-digit' } : {};
+  return new Date(x).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hour12: false, ...seconds });
+}
+
 export function formatPlace(axis, x) {
   if (axis === 'seconds') return formatSeconds(x);
   if (axis === 'time') return new Date(x).toLocaleString();
@@ -242,7 +248,7 @@ export class Chart {
       includeZero: Boolean(this.options.includesZero || this.options.isStacked), labelsKMB: false,
       axes: {
         x: {
-          axisLabelFormatter: isTime ? x => new Date(x).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' })
+          axisLabelFormatter: isTime ? x => formatClock(x, rows[rows.length - 1][0] - rows[0][0])
             : x => (axis === 'seconds' ? formatSeconds(x) : formatNumber(x)),
           pixelsPerLabel: 60, ticker: isTime ? Dygraph.dateTicker : Dygraph.numericTicks,
         },

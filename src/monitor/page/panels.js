@@ -46,7 +46,7 @@ export function formatBytes(bytes) {
   if (bytes === undefined || bytes === null || !isFinite(bytes)) return 'unknown';
   for (const [unit, name] of [[1e12, 'TB'], [1e9, 'GB'], [1e6, 'MB'], [1e3, 'kB']])
     if (bytes >= unit) return Number((bytes / unit).toPrecision(3)) + ' ' + name;
-  return Math.round(bytes) + ' B';
+  return Number(bytes.toPrecision(3)) + ' B';
 }
 
 function orUnknown(value, unit) {

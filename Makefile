@@ -186,7 +186,7 @@ asan:
 # sanitizer. Needs clang, whose OpenMP runtime reports its synchronization (Archer); gcc's does not.
 # Libraries compiled without the sanitizer are not checked. TESTS selects other tests.
 TSAN_TESTS := lease wordcache seen saver comm allreduce checkpoint tokenizer data decode train \
-  translate prepare ranks collectives recover
+  translate prepare ranks collectives recover cli/system test_post
 tsan:
 	@scripts/install-deps tsan
 	@TSAN_OPTIONS="ignore_noninstrumented_modules=1:$$TSAN_OPTIONS" \

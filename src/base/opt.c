@@ -484,15 +484,23 @@ static bool is_default(const OptSpec *s, const Value *v) {
          strcmp(v->item[0].word[0], s->initial) == 0;
 }
 
+static void record_value(Str *out, const OptSpec *s, const Value *v) {
+  for (size_t i = 0; i < v->items; i++) {
+    str_addf(out, "%s =", s->name);
+    for (int w = 0; w < v->item[i].words; w++) record_word(out, v->item[i].word[w]);
+    str_addc(out, '\n');
+  }
+}
+
 void opt_record(const OptSet *set, Str *out) {
   for (const OptSpec *s = opt_specs_; s->name; s++) {
     const Value *v = &set->value[s - opt_specs_];
     if (v->source <= FROM_TASK || strcmp(s->name, "config") == 0) continue;
-    if (is_default(s, v)) continue;
-    for (size_t i = 0; i < v->items; i++) {
-      str_addf(out, "%s =", s->name);
-      for (int w = 0; w < v->item[i].words; w++) record_word(out, v->item[i].word[w]);
-      str_addc(out, '\n');
-    }
+    if (!is_default(s, v)) record_value(out, s, v);
   }
+}
+
+void opt_record_all(const OptSet *set, Str *out) {
+  for (const OptSpec *s = opt_specs_; s->name; s++)
+    if (strcmp(s->name, "config") != 0) record_value(out, s, &set->value[s - opt_specs_]);
 }

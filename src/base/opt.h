@@ -117,6 +117,8 @@ const char *opt_operand(const OptSet *set, int i);
 
 /* Appends every option that differs from its default, as lines of a config file. */
 void opt_record(const OptSet *set, Str *out);
+/* Appends every option of the command that has a value, also defaults, in the same form. */
+void opt_record_all(const OptSet *set, Str *out);
 /* Copies the config lines of a command, as opt_record wrote them. Replaces former names of
  * options and of their values by the current names. Copies all other lines unchanged. */
 void opt_rename(const char *command, const char *record, Str *out);

@@ -350,7 +350,7 @@ static void warn_of_small_lr(const Schedule *s) {
 Err cmd_train(OptSet *opts) {
   TrainSpec spec = {0};
   TrainResult r = {0};
-  Str options = {0};
+  Str options = {0}, all_options = {0};
   Comm *comm = NULL;
   log_quiet(opt_flag(opts, "quiet"));
   log_hold();
@@ -360,7 +360,10 @@ Err cmd_train(OptSet *opts) {
   TRY_DONE(apply_run_config(opts, comm));
   TRY_DONE(choose_task(opts, &spec.task));
   opt_record(opts, &options);
+  opt_record_all(opts, &all_options);
   TRY_DONE(str_check(&options));
+  TRY_DONE(str_check(&all_options));
+  spec.all_options = str_text(&all_options);
   TRY_DONE(fill_spec(&spec, opts));
   if (comm_rank(comm) == 0) warn_of_small_lr(&spec.schedule);
   TRY_DONE(train_run(&spec, comm, str_text(&options), &r));
@@ -374,6 +377,7 @@ Err cmd_train(OptSet *opts) {
 done:
   comm_close(comm, err);
   str_free(&options);
+  str_free(&all_options);
   mem_free(spec.task_options);
   return !err && r.stopped ? ERR_STOPPED : err;
 }

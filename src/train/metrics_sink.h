@@ -19,7 +19,7 @@ typedef struct {
   const char *run_dir;
   uint64_t step;         /* the step at which the run begins or resumes */
   double seconds;        /* training time so far, including earlier processes of the run */
-  const char *options;   /* options of the run, as lines of a config file */
+  const char *options;   /* all options of the run, as lines of a config file */
   bool with_tensorboard; /* write RUN/events.out.tfevents.* */
   /* Project of the run on Weights & Biases: write RUN/wandb. NULL: write nothing. */
   const char *wandb_project;

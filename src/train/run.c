@@ -46,7 +46,7 @@ Err run_enter(Run *r, const char *options, const char *const *task_options,
   return check_order(&r->at, batch_tokens, seed);
 }
 
-Err run_commit(Run *r, const char *options) {
+Err run_commit(Run *r, const char *options, const char *hparams) {
   char path[FILE_PATH_MAX];
   TRY(rundir_commit(r->dir, options, &r->lock));
   TRY(file_join(path, r->dir, "log.txt"));
@@ -54,7 +54,7 @@ Err run_commit(Run *r, const char *options) {
   MetricsSpec metrics = {.run_dir = r->dir,
                          .step = r->at.step,
                          .seconds = r->at.seconds,
-                         .options = options,
+                         .options = hparams,
                          .with_tensorboard = r->with_tensorboard,
                          .wandb_project = r->wandb_project};
   return metrics_open(&r->metrics, &metrics);

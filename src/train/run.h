@@ -52,8 +52,9 @@ double run_elapsed(const Run *r);
  * data. `task_options`: see agree_resume. Changes only the lock. */
 NODISCARD Err run_enter(Run *r, const char *options, const char *const *task_options,
                         uint64_t batch_tokens, uint64_t seed);
-/* Creates the directory of a new run, writes DIR/config, and opens log and metrics. */
-NODISCARD Err run_commit(Run *r, const char *options);
+/* Creates the directory of a new run, writes `options` to DIR/config, and opens log and metrics, which
+ * show `hparams` as hyperparameters. Both are lines of a config file. */
+NODISCARD Err run_commit(Run *r, const char *options, const char *hparams);
 
 /* Waits until the result of the last validation is on disk, then copies it to `at`. */
 void run_settle_validation(Run *r);

@@ -18,6 +18,7 @@
 typedef struct {
   const char *options; /* options of this call, as lines of a config file */
   Str run_options;     /* options that are written to DIR/config */
+  Str hparams;         /* the same and those with their default value */
 } SetUp;
 
 static Err check_directory(Trainer *t, SetUp *s) {
@@ -138,23 +139,29 @@ static Err reserve_device(Trainer *t, SetUp *s) {
  * call only, and with the chosen value instead of "batch-tokens = auto". micro-batches is
  * always written, because its default depends on the number of ranks: a run killed before its
  * first checkpoint may resume on another number. */
-static Err settle_options(Trainer *t, SetUp *s) {
+static void copy_options(const Trainer *t, const char *options, Str *out) {
   static const char *const of_this_call[] = {
       "resume =",          "auto-resume =", "accept-data =", "micro-batches =",
       "peer-checkpoint =", "trace =",       "trace-from ="};
-  for (const char *at = s->options; *at;) {
+  for (const char *at = options; *at;) {
     size_t len = strcspn(at, "\n");
     bool is_kept = true;
     for (size_t i = 0; i < sizeof of_this_call / sizeof *of_this_call; i++)
       if (str_starts(at, of_this_call[i])) is_kept = false;
     if (str_starts(at, "batch-tokens = auto"))
-      str_addf(&s->run_options, "batch-tokens = %u\n", t->task->capacity);
+      str_addf(out, "batch-tokens = %u\n", t->task->capacity);
     else if (is_kept)
-      str_addf(&s->run_options, "%.*s\n", (int)len, at);
+      str_addf(out, "%.*s\n", (int)len, at);
     at += len + (at[len] == '\n');
   }
-  str_addf(&s->run_options, "micro-batches = %u\n", t->micro_batches);
-  return str_check(&s->run_options);
+  str_addf(out, "micro-batches = %u\n", t->micro_batches);
+}
+
+static Err settle_options(Trainer *t, SetUp *s) {
+  copy_options(t, s->options, &s->run_options);
+  copy_options(t, t->spec->all_options ? t->spec->all_options : s->options, &s->hparams);
+  TRY(str_check(&s->run_options));
+  return str_check(&s->hparams);
 }
 
 static Err enter_run(Trainer *t, SetUp *s) {
@@ -217,7 +224,8 @@ static Err prepare_validation(Trainer *t, SetUp *s) {
 static Err commit_run(Trainer *t, SetUp *s) {
   t->run.with_tensorboard = t->spec->tensorboard;
   t->run.wandb_project = t->spec->wandb_project;
-  return world_is_writer(&t->world) ? run_commit(&t->run, str_text(&s->run_options)) : ERR_OK;
+  if (!world_is_writer(&t->world)) return ERR_OK;
+  return run_commit(&t->run, str_text(&s->run_options), str_text(&s->hparams));
 }
 
 static Err find_peak(Trainer *t, SetUp *s) {
@@ -332,6 +340,7 @@ Err train_set_up(Trainer *t, const char *options) {
   if (!err && !t->spec->dry_run)
     err = run_set_up_steps(t, &s, begin_steps, sizeof begin_steps / sizeof *begin_steps);
   str_free(&s.run_options);
+  str_free(&s.hparams);
   return err;
 }
 

@@ -16,6 +16,8 @@ typedef enum { SCALE_AUTO, SCALE_NONE, SCALE_DYNAMIC } LossScale;
 
 typedef struct {
   const char *data, *run;
+  /* All options with their values, also defaults, as lines of a config file: hyperparameters. */
+  const char *all_options;
   const TaskKind *task;
   void *task_options;     /* options of this kind of task */
   ModelConfig config;     /* sizes and architecture; the data set determines the rest */

@@ -41,7 +41,7 @@ each_step_once() {
   for tag in train/loss train_loss train/nll train/accuracy train/lr learning_rate train/grad_norm \
     Loss_Optimization/global_gradient_norm train/loss_scale loss_scale train/steps_per_s global_step/sec \
     train/epoch epoch train/target_tokens_per_s train/pairs_per_s train/skipped time/data_wait_ms \
-    time/forward_ms time/backward_ms time/comm_wait_ms time/update_ms; do
+    time/forward_ms time/backward_ms time/comm_wait_ms time/update_ms train/mfu; do
     [ "$(curve "$T/run" $tag | awk '{ print $1 }' | tr '\n' ' ')" = "1 2 3 4 5 6 " ] || { echo $tag; false; }
   done
   for tag in valid/nll eval_loss valid/bleu Eval_BLEU_Score valid/seconds; do
@@ -49,6 +49,9 @@ each_step_once() {
   done
   [ "$(curve "$T/run" average/bleu | wc -l)" -eq 1 ]
   [ "$(curve "$T/run" _hparams_/session_start_info | sed 's/:.*//')" = "0 tensor" ]
+  # Hyperparameters that were given and those with their default value.
+  grep -aq 'warmup-steps' "$(event_files "$T/run")"
+  grep -aq 'label-smoothing' "$(event_files "$T/run")"
   # float32 has 7 digits
   diff <(curve "$T/run" train/nll | cut -d' ' -f2) \
     <(perl -ne 'printf "%.7g\n", unpack "f", pack "f", $1 if /"nll":([-0-9.e]+)/' "$T/run/metrics.jsonl")

@@ -98,6 +98,19 @@ static void test_opt_nothing_given_has_defaults(void **state) {
   opt_free(set);
 }
 
+static void test_opt_record_all_has_given_values_and_defaults(void **state) {
+  (void)state;
+  OptSet *set;
+  Str record = {0};
+  OK(parse(&set, "--count=7|--name|a b|--file|x|y|--file|z"));
+  opt_record_all(set, &record);
+  assert_string_equal(str_text(&record),
+                      "warm = yes\ncount = 7\nsize = 64M\nwait = 90s\nname = \"a b\"\n"
+                      "kind = oak\nfile = x y\nfile = z\n");
+  str_free(&record);
+  opt_free(set);
+}
+
 static void test_opt_every_type_is_parsed(void **state) {
   (void)state;
   OptSet *set;
@@ -512,6 +525,7 @@ static int use_own_tables(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       OWN(test_opt_nothing_given_has_defaults),
+      OWN(test_opt_record_all_has_given_values_and_defaults),
       OWN(test_opt_every_type_is_parsed),
       OWN(test_opt_flag_is_switched_off_by_no),
       OWN(test_opt_flag_takes_no_following_word),

@@ -17,12 +17,17 @@ need_mpi() { has_mpi || skip "MPI is not installed"; }
 fewer() { if is_sanitized; then echo "$2"; else echo "$1"; fi; }
 is_sanitized() { nm "$TRIREME" 2> /dev/null | grep -qE "__[at]san_init"; }
 
-# Suppressions name libraries, so Open MPI's must stay loaded until the end.
-make_set() {
+# keep_mpi_loaded: in setup_file. Suppressions name libraries, so Open MPI's must stay loaded until the
+# end.
+keep_mpi_loaded() {
   if is_sanitized && has_mpi; then
     "${CC:-cc}" -shared -fPIC "$BATS_TEST_DIRNAME/../ranks/keep_loaded.c" -o "$BATS_FILE_TMPDIR/keep_loaded.so"
     export OMPI_MCA_mca_base_env_list="LD_PRELOAD=$BATS_FILE_TMPDIR/keep_loaded.so;ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-}"
   fi
+}
+
+make_set() {
+  keep_mpi_loaded
   export SET="$BATS_FILE_TMPDIR/set"
   TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes} \
     "$TRIREME" prepare --quiet --recipe demo --demo-pairs 3000 --vocab-size 800 --out "$SET" > /dev/null

@@ -70,7 +70,7 @@ static void fill_reach(Reach *r, const ClusterSpec *spec, const OptSet *opts, co
 }
 
 /* Prints the command that starts ranks on these hosts. */
-static Err print_launch_line(const ClusterSpec *spec, const Reach *r) {
+static Err print_launch_line(const ClusterSpec *spec, const Reach *r, bool has_problem) {
   Str line = {0};
   for (size_t i = 0; i < r->words; i++) {
     str_addc(&line, ' ');
@@ -78,7 +78,10 @@ static Err print_launch_line(const ClusterSpec *spec, const Reach *r) {
   }
   Err err = str_check(&line);
   if (!err)
-    printf("\nStart ranks on these hosts with:\n  trireme launch%s -- train ", str_text(&line));
+    printf("\n%s with:\n  trireme launch%s -- train ",
+           has_problem ? "When the problems are mended, start ranks on these hosts"
+                       : "Start ranks on these hosts",
+           str_text(&line));
   if (!err && spec->mounts)
     printf("--data %s/data --run %s/run\n", spec->mount[0].point, spec->mount[0].point);
   else if (!err)
@@ -122,8 +125,11 @@ static Err run_up(ClusterSpec *spec, const OptSet *opts) {
                    "the hosts have different home directories, so the program has no common "
                    "path; pass an absolute one with --dir");
   fill_reach(&reach, spec, opts, dir);
-  if (opt_flag(opts, "doctor")) TRY(run_doctor(spec, &reach));
-  return print_launch_line(spec, &reach);
+  if (opt_flag(opts, "doctor")) err = run_doctor(spec, &reach);
+  if (err == ERR_STOPPED) return err;
+  failure = err_copy();
+  TRY(print_launch_line(spec, &reach, err != ERR_OK));
+  return err ? err_give(&failure) : ERR_OK;
 }
 
 static Err run_down(ClusterSpec *spec, const OptSet *opts) {

@@ -451,6 +451,16 @@ is_gone() { ! is_running "$1"; }
   [[ "$output" == *"trireme launch --hosts h2 "* ]]
 }
 
+@test "up prints the launch line also if doctor finds a problem, exit status 1" {
+  enter h2 bash -c 'mount -o remount,size=1m /tmp; head -c 2m /dev/zero > /tmp/fill || true'
+  run --separate-stderr cluster up
+  enter h2 bash -c 'rm /tmp/fill; mount -o remount,size=50% /tmp'
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"h2   /tmp           problem  0 B free in /tmp"* ]]
+  [[ "$output" == *$'When the problems are mended, start ranks on these hosts with:\n  trireme launch --hosts h1,h2 '* ]]
+  [[ "$stderr" == *"trireme doctor ended with status 1"* ]]
+}
+
 @test "findmnt finds no fault in the lines of fstab" {
   (umask 077 && printf 'username=ann\npassword=S3cr3t-word\n' > secret)
   cluster up --no-doctor --mount $drive --mount cifs://nas/share:/mnt/share --credentials secret \

@@ -37,7 +37,7 @@ LINK     = $(if $(HAVE_SENTENCEPIECE),$(CXX),$(CC)) $(OPTIMISE) $(SAN) -pthread 
 
 whole    := -Wl,--whole-archive $(BUILD)/libtrireme.a -Wl,--no-whole-archive
 
-sources  := $(sort $(filter-out src/comm/mpi.c src/monitor/board_http.c src/monitor/board_page.c src/backend/cuda/%,$(wildcard src/*/*.c src/*/*/*.c)) $(if $(HAVE_SENTENCEPIECE),$(wildcard src/*/*.cc)))
+sources  := $(sort $(filter-out src/comm/mpi.c src/monitor/watch_screen.c src/monitor/board_http.c src/monitor/board_page.c src/backend/cuda/%,$(wildcard src/*/*.c src/*/*/*.c)) $(if $(HAVE_SENTENCEPIECE),$(wildcard src/*/*.cc)))
 # The fast CPU kernels are compiled once per instruction set; the program selects one at start.
 kernels  := $(wildcard src/backend/cpu/fast/*.c)
 isas     := base $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),v3 v4)
@@ -85,6 +85,9 @@ $(BUILD)/trireme: $(BUILD)/src/main.c.o $(BUILD)/libtrireme.a
 plugins: $(if $(PROBED_MPI),$(BUILD)/libtrireme-mpi.so)
 $(BUILD)/libtrireme-mpi.so: src/comm/mpi.c src/comm/transport.h src/base/plugin.h $(BUILD)/config.mk
 	$(call say,PLUGIN)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared $< $(PROBED_MPI) -o $@
+plugins: $(if $(PROBED_NCURSES),$(BUILD)/libtrireme-watch.so)
+$(BUILD)/libtrireme-watch.so: src/monitor/watch_screen.c src/monitor/watch_screen.h src/monitor/watch.h src/monitor/canvas.h src/monitor/runlog.h src/base/plugin.h $(BUILD)/config.mk
+	$(call say,PLUGIN)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared $< $(PROBED_NCURSES) -o $@
 
 # The board's HTTP server with its page: the files of src/monitor/page and the chart library dygraphs
 # of the distribution are put into one directory, which board_page.c embeds.
@@ -251,7 +254,7 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \
 	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/trireme
 	install -m 755 $(BUILD)/trireme $(DESTDIR)$(PREFIX)/bin/trireme
-	for plugin in mpi board; do test ! -f $(BUILD)/libtrireme-$$plugin.so || \
+	for plugin in mpi board watch; do test ! -f $(BUILD)/libtrireme-$$plugin.so || \
 	  install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/trireme $(BUILD)/libtrireme-$$plugin.so; done
 	install -m 644 $(BUILD)/trireme.1 $(DESTDIR)$(PREFIX)/share/man/man1/trireme.1
 	install -m 644 $(BUILD)/trireme.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/trireme

@@ -69,6 +69,22 @@ static const OptCommand commands[] = {
      .examples = "  trireme score --ref newstest2014.de < output.de\n",
      .instead = "give the translations with --hyp FILE, or on standard input",
      .run = cmd_score},
+    {.name = "watch",
+     .summary = "show a run in the terminal while it goes on",
+     .usage = "RUN [--once]",
+     .about =
+         "Shows the curve of the loss or of another value, speed, time left, the parts of a "
+         "step, "
+         "hosts, GPUs and ranks of the run in the directory RUN, and looks for news once a "
+         "second. Reads files only: training is not affected. The run may begin, end and be "
+         "restarted meanwhile. Press h for the keys, q to quit. Where the terminal cannot be "
+         "drawn on, prints a line for each change, until the run is complete.",
+     .examples = "  trireme watch runs/demo\n"
+                 "  ssh -t head trireme watch runs/demo\n",
+     .operands = "the directory RUN",
+     .min_operands = 1,
+     .max_operands = 1,
+     .run = cmd_watch},
     {.name = "bench",
      .summary = "measure the speed of this machine",
      .usage = "reader DIR | train --lengths FILE [--preset NAME] | translate --lengths FILE "

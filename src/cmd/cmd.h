@@ -22,6 +22,7 @@ NODISCARD Err cmd_launch(OptSet *opts);
 NODISCARD Err cmd_cluster(OptSet *opts);
 NODISCARD Err cmd_report(OptSet *opts);
 NODISCARD Err cmd_board(OptSet *opts);
+NODISCARD Err cmd_watch(OptSet *opts);
 NODISCARD Err cmd_help(OptSet *opts);
 
 #define CLUSTER_OPERANDS 10000 /* largest number of words of a command for `cluster run` */

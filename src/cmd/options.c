@@ -295,6 +295,11 @@ const OptSpec cmd_general_options[] = {
          "it"),
     FLAG("agent", "doctor", OPT_HIDDEN, "Answer questions on standard input and output"),
 
+    /* Options of watch */
+    FLAG("once", "watch", G_OUT,
+         "Print one frame as plain text and end; the size is that of the terminal, or COLUMNS "
+         "and "
+         "LINES, or 80 by 24"),
     /* Options of score */
     TEXTS("ref", "FILE", 1, "score", "Text",
           "Reference translations, one per line; give it once for each reference"),

@@ -18,7 +18,12 @@
 #include "launch/process.h"
 
 /* Bytes queued for the head above which no more output is read. */
-#define UNSENT_MAX     ((size_t)1 << 20)
+#define UNSENT_MAX ((size_t)1 << 20)
+/* Largest number of bytes of a stream that are forwarded when its process has ended: what a pipe
+ * holds. More can only come from its orphans, which may write for ever. */
+#define LAST_MAX ((size_t)1 << 20)
+#define EVENTS_MAX \
+  1024 /* largest number of reads of reports in one call, for the same reason */
 #define ABANDONED_TIME 0.5 /* seconds between the end of a stub and the kill of its worker */
 
 extern char **environ;
@@ -382,7 +387,7 @@ static Err forward_event(Agent *a, const AgentProcess *p, const char *line, size
 }
 
 static Err forward_events(Agent *a, AgentProcess *p) {
-  while (p->event >= 0) {
+  for (int reads = 0; p->event >= 0 && reads < EVENTS_MAX; reads++) {
     /* Discard a line that is too long. */
     if (p->report_len == sizeof p->report) p->report_len = 0;
     ssize_t n = read(p->event, p->report + p->report_len, sizeof p->report - p->report_len);
@@ -434,7 +439,8 @@ Err agent_note_end(Agent *a, pid_t pid, int wait_status) {
   AgentProcess p = a->process[i];
   int signal_number = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
   int status = signal_number ? -1 : WEXITSTATUS(wait_status);
-  Err err = forward_process(a, &p, CHANNEL_QUEUE_MAX);
+  size_t most = channel_unsent(a->head) + LAST_MAX;
+  Err err = forward_process(a, &p, most < CHANNEL_QUEUE_MAX / 2 ? most : CHANNEL_QUEUE_MAX / 2);
   close_output(&p); /* before the end of the streams: orphans may hold the pipes open */
   a->process[i] = a->process[--a->processes];
   if (!err && !p.has_failed) err = report_end(a, &p, status, signal_number);

@@ -23,18 +23,19 @@
 
 /* Seconds without a written line after which writer_close gives up: the file server does not
  * answer. */
-#define WRITER_WAIT 10
+#define WRITER_WAIT  10
+#define PENDING_TICK 0.5 /* seconds between two looks for the run directory */
 
 struct Writer {
   pthread_t thread;
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  LineQueue queue;     /* guarded by the lock */
-  bool is_ending;      /* guarded by the lock */
-  bool has_ended;      /* guarded by the lock: the thread has written all it can */
-  uint64_t handled;    /* guarded by the lock: number of items taken from the queue */
-  uint64_t dropped;    /* guarded by the lock: lines for which the queue had no room */
-  atomic_bool has_dir; /* the directory is claimed, so that lines are written */
+  LineQueue queue;          /* guarded by the lock */
+  bool is_ending;           /* guarded by the lock */
+  bool has_ended;           /* guarded by the lock: the thread has written all it can */
+  uint64_t dropped;         /* guarded by the lock: lines for which the queue had no room */
+  _Atomic uint64_t handled; /* number of lines that were written or lost */
+  atomic_bool has_dir;      /* the directory is claimed, so that lines are written */
 
   /* Used only by the thread until it has ended: */
   char run[FILE_PATH_MAX];
@@ -84,6 +85,7 @@ static Err claim_dir(Writer *w) {
 static void log_item(Writer *w, const LineItem *item) {
   Err err = claim_dir(w);
   if (!err) err = log_files_add(&w->files, item->name, item->bytes, item->len);
+  w->handled++;
   if (!err) return;
   w->lost++;
   if (w->wrong.code) return;
@@ -120,19 +122,29 @@ static void handle_item(Writer *w, LineItem *item) {
   if (!is_kept) mem_free(item);
 }
 
-/* Waits for the next item; returns NULL at the end. */
-static LineItem *take_item(Writer *w) {
+/* Waits for the next item. While lines wait for the run directory, *item may be NULL after
+ * PENDING_TICK seconds. Returns false at the end. */
+static bool take_item(Writer *w, LineItem **item) {
   pthread_mutex_lock(&w->lock);
-  while (!w->queue.first && !w->is_ending) pthread_cond_wait(&w->changed, &w->lock);
-  LineItem *item = line_queue_pop(&w->queue);
-  w->handled++;
+  bool is_idle = !w->queue.first && !w->is_ending;
+  if (is_idle && w->pending.first)
+    thread_cond_wait_for(&w->changed, &w->lock, PENDING_TICK);
+  else if (is_idle)
+    pthread_cond_wait(&w->changed, &w->lock);
+  *item = line_queue_pop(&w->queue);
+  bool is_over = !*item && w->is_ending;
   pthread_mutex_unlock(&w->lock);
-  return item;
+  return !is_over;
 }
 
 static void *run_writer(void *argument) {
   Writer *w = argument;
-  for (LineItem *item; (item = take_item(w));) handle_item(w, item);
+  for (LineItem *item; take_item(w, &item);) {
+    if (item)
+      handle_item(w, item);
+    else if (is_run_made(w))
+      flush_pending(w);
+  }
   if (is_run_made(w)) flush_pending(w);
   log_files_close(&w->files);
   pthread_mutex_lock(&w->lock);

@@ -132,6 +132,28 @@ static void start_command(Fixture *f, int id, const char *program, const char *o
             json_pack("{s:i, s:[s, s, s]}", "id", id, "argv", program, option, argument));
 }
 
+/* /dev/zero stands for the pipe of a process that has ended, but has left an orphan that prints
+ * without end. */
+static void test_agent_reports_the_end_of_a_process_whose_orphan_prints_without_end(
+    void **state) {
+  (void)state;
+  int ends[2];
+  Agent a = {.generation = 1};
+  AgentProcess p = {.kind = OF_DAEMON, .pid = 77, .id = 1, .err = -1, .event = -1, .start = -1};
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  OK(channel_open(&a.head, ends[1], ends[1], "the head"));
+  OK(mem_alloc(&a.process, 1, sizeof *a.process));
+  p.out = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+  assert_true(p.out >= 0);
+  a.process[a.processes++] = p;
+  OK(agent_note_end(&a, 77, 0));
+  assert_int_equal(a.processes, 0);
+  assert_in_range(channel_unsent(a.head), 1, 4 << 20);
+  mem_free(a.process);
+  channel_close(a.head);
+  close(ends[0]);
+}
+
 /* A pipe that reaches its end when the process that holds life[1] has ended. */
 static int life[2];
 static int leash[2]; /* a pipe: the process ends when the test closes leash[1] */
@@ -569,6 +591,7 @@ static void test_text_that_is_not_utf8_can_be_sent(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_agent_that_joined_ends_with_the_status_of_the_launch),
+      cmocka_unit_test(test_agent_reports_the_end_of_a_process_whose_orphan_prints_without_end),
       cmocka_unit_test(test_agent_of_the_head_leaves_the_status_to_the_head),
       cmocka_unit_test(test_agent_kills_what_its_processes_left_behind),
       cmocka_unit_test(test_agent_spares_children_that_it_did_not_start),

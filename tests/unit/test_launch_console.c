@@ -198,6 +198,17 @@ static void test_console_logs_wait_until_the_run_exists(void **state) {
   assert_file(f, "run/launch/rank-0.log", "before\nafter\n");
 }
 
+static void test_console_logs_appear_with_the_run_although_nothing_more_is_printed(
+    void **state) {
+  Fixture *f = *state;
+  Console *c = open_in_run(f);
+  add(c, 0, OUTPUT_STDERR, "before\n");
+  create_run(f);
+  while (!console_has_logs(c)) usleep(1000);
+  close_console(f, c);
+  assert_file(f, "run/launch/rank-0.log", "before\n");
+}
+
 static void test_console_makes_no_run(void **state) {
   Fixture *f = *state;
   Console *c = open_in_run(f);
@@ -479,6 +490,7 @@ int main(void) {
       CASE(test_console_tail_has_the_last_lines_of_standard_error),
       CASE(test_console_escapes_control_characters_of_its_own_lines),
       CASE(test_console_logs_wait_until_the_run_exists),
+      CASE(test_console_logs_appear_with_the_run_although_nothing_more_is_printed),
       CASE(test_console_makes_no_run),
       CASE(test_console_unwritable_log_is_an_error_at_once),
       CASE(test_console_lost_log_is_a_warning_and_an_error_at_the_end),

@@ -91,7 +91,7 @@ typedef struct {
 /* Reads a run. */
 NODISCARD Err facts_read(RunFacts *f, const char *dir);
 void facts_free(RunFacts *f);
-/* Copies the value of an option in the run's config. Returns false if it is not there: the option has
+/* Copies the value of an option in the run's config, with control characters escaped. Returns false if it is not there: the option has
  * its default. */
 bool facts_option(const RunFacts *f, const char *name, char *out, size_t room);
 

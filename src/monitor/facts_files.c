@@ -161,7 +161,8 @@ static void read_checkpoint(RunFacts *f) {
   read_model(f, path);
 }
 
-bool facts_option(const RunFacts *f, const char *name, char *out, size_t room) {
+/* Copies the value of an option as it is in the file. */
+static bool get_option(const RunFacts *f, const char *name, char *out, size_t room) {
   size_t len = strlen(name);
   bool is_found = false;
   for (const char *at = str_text(&f->config); *at;) {
@@ -181,10 +182,17 @@ bool facts_option(const RunFacts *f, const char *name, char *out, size_t room) {
   return is_found;
 }
 
+bool facts_option(const RunFacts *f, const char *name, char *out, size_t room) {
+  char value[FILE_PATH_MAX];
+  if (!get_option(f, name, value, sizeof value)) return false;
+  utf8_visible(value, out, room);
+  return true;
+}
+
 /* Finds the data set: its path is relative to the directory in which training was called. */
 static bool find_data(RunFacts *f, char path[FILE_PATH_MAX]) {
   char data[1024];
-  if (!facts_option(f, "data", data, sizeof data)) return false;
+  if (!get_option(f, "data", data, sizeof data)) return false;
   snprintf(f->data_dir, sizeof f->data_dir, "%s", data);
   bool is_relative = data[0] != '/' && f->directory[0];
   if (is_relative && !file_join(path, f->directory, data) && file_is_dir(path)) return true;

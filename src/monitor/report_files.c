@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "monitor/report_internal.h"
 
 /* Draws the sizes of files as bars in MB. */
@@ -45,23 +46,28 @@ static void draw_shares(Answer *a, const RunFacts *f) {
 static void answer_data(RunReport *r) {
   Answer *a = &r->answers[ANSWER_DATA];
   const RunFacts *f = &r->facts;
-  char bytes[32], lines[32], pairs[32], tokens[32];
-  if (isnan(f->train_pairs)) {
+  char bytes[32], lines[32], pairs[32], tokens[32], where[256];
+  report_bytes(bytes, f->text_bytes);
+  report_count(lines, f->train_lines);
+  report_count(pairs, f->train_pairs);
+  if (!f->data_dir[0]) {
+    report_verdict(a, VERDICT_UNKNOWN, "Unknown: the config names no data set");
+    report_say(a, "Without the data set the size of the training set is not known.");
+  } else if (isnan(f->train_pairs)) {
+    utf8_visible(f->data_dir, where, sizeof where);
     report_verdict(a, VERDICT_UNKNOWN, "Unknown: the data set is not there");
     report_say(
         a,
-        "%s%s has no dataset.json that can be read here, so the size of the training set "
-        "is not known.",
-        f->data_dir[0] ? "" : "The config names no data set; ",
-        f->data_dir[0] ? f->data_dir : "the directory");
+        "%s has no dataset.json that can be read here, so the size of the training set is "
+        "not known.",
+        where);
   } else {
-    report_verdict(a, VERDICT_FACT, "%s, %s lines", report_bytes(bytes, f->text_bytes),
-                   report_count(lines, f->train_lines));
+    report_verdict(a, VERDICT_FACT, "%s, %s lines", bytes, lines);
     report_say(
         a,
         "The training set has %s of text on both sides in %s lines, of which %s pairs were "
         "kept; the run saw them %.2f times.",
-        bytes, lines, report_count(pairs, f->train_pairs), f->epochs);
+        bytes, lines, pairs, f->epochs);
   }
   if (!isnan(f->source_tokens)) draw_tokens(a, f);
   report_figure(a, "text_bytes", "text of both sides", f->text_bytes, "%s", bytes);

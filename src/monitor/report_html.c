@@ -163,6 +163,14 @@ static void add_line(Str *out, const char *name, const char *text) {
   str_add(out, "</tr>\n");
 }
 
+static void add_lines(Str *out, const char *text) {
+  Str shown = {0};
+  report_visible(text, &shown);
+  if (shown.failed) out->failed = true;
+  add(out, "pre", str_text(&shown));
+  str_free(&shown);
+}
+
 /* The transport of gradients is recorded only where it is not host memory. */
 static const char *describe_allreduce(const RunFacts *f) {
   if (isnan(f->ranks)) return "";
@@ -174,7 +182,7 @@ static void add_command(Str *out, const RunFacts *f) {
   str_add(out, "<h2>Command and versions</h2>\n");
   if (f->ranks > 1) str_addf(out, "<p>Command of each of the %.0f ranks:</p>\n", f->ranks);
   if (f->command.len)
-    add(out, "pre", str_text(&f->command));
+    add_lines(out, str_text(&f->command));
   else
     str_add(out, "<p>The command was not recorded: unknown.</p>\n");
   str_add(out, "<table>");
@@ -187,7 +195,7 @@ static void add_command(Str *out, const RunFacts *f) {
   add_line(out, "all-reduce", describe_allreduce(f));
   str_add(out,
           "</table>\n<p>Options that differ from their defaults (<code>config</code>):</p>\n");
-  add(out, "pre", str_text(&f->config));
+  add_lines(out, str_text(&f->config));
 }
 
 static void add_run(Str *out, const Report *r, size_t i) {

@@ -63,6 +63,9 @@ void report_set_figure(Figure *figure, const char *key, const char *label, doubl
 /* Adds a chart with its caption: a sparkline of the first series. */
 void report_chart(Answer *a, const PlotLines *plot);
 
+/* Appends text of several lines from a file, with control characters escaped. */
+void report_visible(const char *text, Str *out);
+
 /* Format numbers; unknown ones as "unknown". `out` has 32 bytes; returns it. */
 char *report_bytes(char *out, double bytes);
 char *report_seconds(char *out, double seconds);

@@ -94,7 +94,9 @@ static void add_ranks(Str *out, const RunReport *run) {
 
 static void add_command(Str *out, const RunFacts *f) {
   str_add(out, "## Command and versions\n\n");
-  str_addf(out, "```\n%s\n```\n\n", f->command.len ? str_text(&f->command) : "unknown");
+  str_add(out, "```\n");
+  report_visible(f->command.len ? str_text(&f->command) : "unknown", out);
+  str_add(out, "\n```\n\n");
   const char *const rows[][2] = {{"called in", f->directory}, {"Trireme", f->version},
                                  {"compiler", f->compiler},   {"system", f->system},
                                  {"device", f->device},       {"ranks", f->transport}};
@@ -103,7 +105,9 @@ static void add_command(Str *out, const RunFacts *f) {
     add(out, *rows[i][1] ? rows[i][1] : "unknown");
     str_addc(out, '\n');
   }
-  str_addf(out, "\n```\n%s```\n\n", str_text(&f->config));
+  str_add(out, "\n```\n");
+  report_visible(str_text(&f->config), out);
+  str_add(out, "\n```\n\n");
 }
 
 static void add_run(Str *out, const RunReport *run) {

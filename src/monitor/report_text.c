@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "monitor/report_internal.h"
 
 #define SPARK_WIDTH 40
@@ -34,6 +35,24 @@ char *report_ms(char *out, double ms) {
   if (isnan(ms)) return strcpy(out, "unknown");
   snprintf(out, 32, ms < 10 ? "%.2f ms" : ms < 100 ? "%.1f ms" : "%.0f ms", ms);
   return out;
+}
+
+void report_visible(const char *text, Str *out) {
+  char line[1024], shown[1024];
+  while (*text) {
+    size_t len = strcspn(text, "\n");
+    snprintf(line, sizeof line, "%.*s", len < sizeof line ? (int)len : (int)sizeof line - 1,
+             text);
+    for (size_t at = 0, used; line[at]; at += used) {
+      used = utf8_visible(line + at, shown, sizeof shown);
+      str_add(out, shown);
+      if (used == 0) break;
+    }
+    text += len;
+    if (!*text) return;
+    str_addc(out, '\n');
+    text++;
+  }
 }
 
 void report_verdict(Answer *a, Verdict verdict, const char *fmt, ...) {

@@ -260,6 +260,14 @@ static size_t read_escape(const char *at, const char *end, uint32_t *code) {
   return 5;
 }
 
+/* Returns true for what a terminal or a page may take as a command: control characters, line separators,
+ * and marks that change the direction of text. */
+static bool is_command(uint32_t code) {
+  bool is_control = code < 0x20 || (code >= 0x7f && code < 0xa0);
+  bool is_direction = (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+  return is_control || is_direction || code == 0x200e || code == 0x200f;
+}
+
 void scan_unescape(const char *text, size_t len, char *out, size_t room) {
   const char *at = text, *end = text + len;
   size_t used = 0;
@@ -269,7 +277,7 @@ void scan_unescape(const char *text, size_t len, char *out, size_t room) {
     if (bytes == 0) code = '?';
     at += bytes ? bytes : 1;
     if (code == '\\' && at < end) at += read_escape(at, end, &code);
-    if (code < 0x20 || code == 0x7f) code = ' ';
+    if (is_command(code)) code = ' ';
     char encoded[4];
     size_t n = utf8_encode(code, encoded);
     if (used + n + 1 > room) break;

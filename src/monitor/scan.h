@@ -47,7 +47,7 @@ bool scan_skip(Scan *s);
 /* Returns true if the last value has this name. */
 bool scan_key_is(const Scan *s, const char *name);
 /* Copies the text of SCAN_TEXT (or a key) without its escapes, as UTF-8 that ends with NUL. Text
- * that does not fit is cut at a whole character. Control characters become blanks, and bytes that
+ * that does not fit is cut at a whole character. Control characters and marks of direction become blanks, and bytes that
  * are not UTF-8 become '?'. */
 void scan_unescape(const char *text, size_t len, char *out, size_t room);
 

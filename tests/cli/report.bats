@@ -88,7 +88,7 @@ headline() { field "$1" "runs/0/answers/$2/headline"; }
   [ "$status" -eq 0 ]
   [[ "$output" =~ "Was it overfitting?"\ +"Yes, since step" ]]
   grep -q '<svg' report.html
-  run ! grep -Eq 'src=|<script|<link|url\(|nan' report.html
+  run ! grep -Eq ' src=|<script|<link|url\(|[ >"(±+-]nan' report.html
   # Every element that is opened is closed, in order.
   perl -0777 -ne 's/<!doctype html>|<meta[^>]*>//g; my @open;
     while (m{<(/?)([a-z0-9]+)[^>]*?(/?)>}gi) { next if $3; if ($1) { my $o = pop @open; die "$o closed by $2" if $o ne $2 } else { push @open, $2 } }

@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char dir[] = "/tmp/trireme-fuzz-report-XXXXXX";
+static char dir[] = "/dev/shm/trireme-fuzz-report-XXXXXX";
 static const char *const names[] = {"config",
                                     "processes.jsonl",
                                     "checkpoints/latest/model.json",

@@ -10,7 +10,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *run_dir(void) {
-  static char dir[] = "/tmp/trireme-fuzz-runlog-XXXXXX";
+  static char dir[] = "/dev/shm/trireme-fuzz-runlog-XXXXXX";
   static bool is_made;
   if (!is_made) REQUIRE(mkdtemp(dir));
   is_made = true;

@@ -46,6 +46,7 @@ typedef struct {
 #define STEP    "run/checkpoints/step-00000002/"
 #define PREPARE "prepare", "--quiet", "--threads", "1", "--out", "out"
 #define BOTH    PREPARE, "--valid", "few.a", "few.b", "--tokenizer", "good.model", "--train"
+#define REPORT  "report", "run", "--quiet", "--out", "-"
 #define RESUME  "train", "--quiet", "--run", "run", "--resume", "--steps", "2"
 
 static const Case cases[] = {
@@ -106,6 +107,11 @@ static const Case cases[] = {
     {STEP "weights.safetensors", false, AS_IS, {RESUME}},
     {"run/config", true, AS_IS, {RESUME}},
     {"run/metrics.jsonl", true, AS_IS, {RESUME}},
+    {"run/metrics.jsonl", true, AS_IS, {REPORT, "--json"}},
+    {"run/processes.jsonl", true, AS_IS, {REPORT, "--markdown"}},
+    {"run/config", true, AS_IS, {REPORT}},
+    {STEP "model.json", true, AS_IS, {REPORT}},
+    {SET "dataset.json", true, AS_IS, {REPORT, "--markdown"}},
     {"prepare.conf",
      true,
      AS_IS,

@@ -341,7 +341,7 @@ static void test_report_undone_steps_do_not_count(void **state) {
 static void test_report_hostile_texts_are_escaped(void **state) {
   (void)state;
   Str page = {0};
-  add_line("config", "data = <script>alert(1)</script>\n");
+  add_line("config", "data = <script>alert(1)</script>\x1b[31m\nb = \x1b]0;x\n");
   add_line("processes.jsonl",
            "{\"command\":\"<script>\",\"device\":\"<img>\",\"version\":\"\\u001b[31m\","
            "\"ranks\":1}\n");
@@ -354,6 +354,9 @@ static void test_report_hostile_texts_are_escaped(void **state) {
   assert_null(strstr(page.s, "<img"));
   assert_null(strstr(page.s, "<b>&lt;b"));
   assert_null(strstr(page.s, "<td><b>"));
+  assert_null(strchr(page.s, '\x1b'));
+  str_clear(&page);
+  OK(report_markdown(&report, &page));
   assert_null(strchr(page.s, '\x1b'));
   str_free(&page);
 }
@@ -368,11 +371,14 @@ static void test_report_page_loads_nothing(void **state) {
   }
   make_report(1);
   OK(report_html(&report, &page));
-  assert_null(strstr(page.s, "src="));
+  assert_null(strstr(page.s, " src="));
   assert_null(strstr(page.s, "<link"));
   assert_null(strstr(page.s, "<script"));
   assert_null(strstr(page.s, "url("));
-  assert_null(strstr(page.s, "nan"));
+  static const char *const numbers[] = {">nan", " nan", "\"nan", "-nan",
+                                        "(nan", "+nan", ">inf"};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    assert_null(strstr(page.s, numbers[i]));
   assert_non_null(strstr(page.s, "<svg"));
   str_free(&page);
 }

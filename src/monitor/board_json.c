@@ -14,7 +14,7 @@ void board_json_text(Str *out, const char *text, size_t len) {
   while (at < end) {
     uint32_t code;
     size_t bytes = utf8_decode(at, end, &code);
-    if (bytes == 0)
+    if (bytes == 0 || code == 0)
       str_add(out, "\\ufffd");
     else if (code == '"' || code == '\\')
       str_addf(out, "\\%c", (char)code);

@@ -4,7 +4,7 @@
 
 #include "base/str.h"
 
-/* Appends a text in quotes. Bytes that are not UTF-8 become U+FFFD. */
+/* Appends a text in quotes. Bytes that are not UTF-8, and NUL, become U+FFFD. */
 void board_json_text(Str *out, const char *text, size_t len);
 /* Appends a number with 7 digits, or null if it is not finite. */
 void board_json_number(Str *out, double number);

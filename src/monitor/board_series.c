@@ -219,7 +219,7 @@ static Err sample_block(SeriesData *d, int fd, char *text, uint64_t offset, size
   size_t used;
   uint64_t begin =
       offset ? offset - 1 : 0; /* the byte before tells whether a line begins here */
-  size_t got = read_at(fd, text, bytes, begin);
+  size_t got = read_at(fd, text, bytes + (offset ? 1 : 0), begin);
   size_t skip = 0;
   if (offset) {
     const char *stop = memchr(text, '\n', got);
@@ -246,7 +246,7 @@ Err series_sample(Series *s) {
   if (s->sample || s->exact) return ERR_OK;
   int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return ERR_OK; /* removed in the meantime: there is nothing to show */
-  Err err = mem_alloc(&text, TAIL_BYTES, 1);
+  Err err = mem_alloc(&text, TAIL_BYTES + 1, 1);
   if (!err) err = mem_alloc(&s->sample, 1, sizeof *s->sample);
   if (!err) err = sample_file(s, s->sample, fd, text);
   mem_free(text);
@@ -262,7 +262,22 @@ static Err read_chunk(SeriesData *d, int fd, char *text, size_t *got) {
   if (used == 0 && *got == CHUNK_BYTES) used = *got;
   *got = used;
   d->offset += used;
+  if (used == 0) return ERR_OK;
+  d->tail_len = used < SERIES_TAIL ? used : SERIES_TAIL;
+  memcpy(d->tail, text + used - d->tail_len, d->tail_len);
   return ERR_OK;
+}
+
+/* Returns false if the file has other bytes than those that were read: it was written anew, under the
+ * same name and longer than before. */
+static bool is_same_file(const Series *s) {
+  char tail[SERIES_TAIL];
+  const SeriesData *d = s->exact;
+  int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return true; /* removed: what was read stays */
+  size_t got = read_at(fd, tail, d->tail_len, d->offset - d->tail_len);
+  close(fd);
+  return got == d->tail_len && memcmp(tail, d->tail, got) == 0;
 }
 
 Err series_read_data(const char *path, SeriesData *d, size_t bytes, bool *is_end) {
@@ -283,6 +298,7 @@ Err series_read_data(const char *path, SeriesData *d, size_t bytes, bool *is_end
 Err series_read(Series *s, size_t bytes) {
   bool is_end;
   if (s->is_exact) return ERR_OK;
+  if (s->exact && !is_same_file(s)) series_free(s);
   if (!s->exact) TRY(mem_alloc(&s->exact, 1, sizeof *s->exact));
   TRY(series_read_data(s->path, s->exact, bytes, &is_end));
   s->is_exact = is_end;

@@ -13,6 +13,7 @@
 #include "monitor/board_buckets.h"
 #include "monitor/board_line.h"
 
+#define SERIES_TAIL   64
 #define SERIES_EVENTS 512 /* the last ones are kept */
 
 /* A line of the file, read again when it is asked for. */
@@ -38,6 +39,8 @@ typedef struct {
 
 typedef struct {
   SeriesKind kind[LINE_KINDS];
+  char tail[SERIES_TAIL]; /* the bytes before the offset: others there mean another file */
+  size_t tail_len;
   uint64_t offset;                 /* where the first line begins that was not read */
   SeriesLine event[SERIES_EVENTS]; /* event number i is event[i % SERIES_EVENTS] */
   uint64_t events;

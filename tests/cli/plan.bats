@@ -5,7 +5,8 @@ bats_require_minimum_version 1.5.0
 
 setup_file() {
   export SET="$BATS_FILE_TMPDIR/set"
-  "$TRIREME" prepare --recipe demo --demo-pairs 2000 --vocab-size 500 --quiet --out "$SET"
+  TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes} \
+    "$TRIREME" prepare --recipe demo --demo-pairs 2000 --vocab-size 500 --quiet --out "$SET"
 }
 
 setup() { cd "$BATS_TEST_TMPDIR"; }
@@ -136,6 +137,15 @@ near() { awk -v a="$1" -v b="$2" -v p="$3" 'BEGIN { exit !(a > b * (1 - p / 100)
   perl -MJSON::PP -e 'open $f, "<", "json"; $m = decode_json(<$f>)->{sizes}[0]{memory_bytes}; open $f, "<", "shares"; %u = (kB => 1e3, MB => 1e6, GB => 1e9);
     for (split /, /, <$f>) { next if /validation/; /([\d.]+) (\w+)$/; $sum += $1 * $u{$2} }
     die "$m bytes, train plans $sum" unless $sum > 0 && abs($m / $sum - 1) < 0.03'
+}
+
+@test "a model that does not fit into the GPU is marked" {
+  run "$TRIREME" plan --machine t4 --preset big --batch-tokens 25600
+  [ "$status" -eq 0 ]
+  [[ "$output" == *" GB!"* ]]
+  [[ "$output" == *"! does not fit into the 16.0 GB of the GPU"* ]]
+  run "$TRIREME" plan --machine h200 --preset big --batch-tokens 25600
+  [[ "$output" != *"does not fit"* ]]
 }
 
 @test "--svg draws a well-formed document with every size and part" {

@@ -47,7 +47,7 @@ typedef struct {
 } TimedCall;
 
 typedef struct TimedBackend {
-  /* The table of timed operations. Copies of it are timed too: `timer` leads here. */
+  /* The table of timed operations. A copy of it is timed too: its `timer` points to this struct. */
   Backend backend;
   const Backend *inner;
   Work work[WORK_KINDS];

@@ -279,9 +279,9 @@ static Err check_rendezvous(const OptSet *opts) {
     if (opt_given(opts, names[i]) && !opt_given(opts, "rdzv-endpoint"))
       return err_set(
           ERR_USAGE,
-          "--%s is for machines that meet: pass --rdzv-endpoint HOST:PORT too, the same "
-          "on every machine, or omit it",
-          names[i]);
+          "--%s works only with --rdzv-endpoint: pass --rdzv-endpoint HOST:PORT too, the same "
+          "on every machine, or omit --%s",
+          names[i], names[i]);
   return ERR_OK;
 }
 

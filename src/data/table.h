@@ -20,7 +20,7 @@
 typedef enum { TABLE_CSV, TABLE_TSV, TABLE_JSONL } TableKind;
 
 typedef struct {
-  const char *text; /* ends with NUL; may contain others */
+  const char *text; /* ends with NUL; may also contain NUL bytes */
   size_t len;
 } TableField;
 

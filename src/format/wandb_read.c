@@ -42,8 +42,8 @@ static bool has_items(const WandbRecord *r) {
          r->type == WANDB_STATS;
 }
 
-/* Reads key and text of a value. Keys of a path, such as _wandb and runtime, are not joined: the
- * last one counts. */
+/* Reads key and text of a value. Of a nested key, such as _wandb.runtime, only the last
+ * part is read. */
 static bool read_item(ProtoBytes b, WandbItem *item) {
   ProtoField f;
   *item = (WandbItem){.key = "", .json = ""};

@@ -19,9 +19,9 @@ typedef struct {
   /* Keeps standard input open until the command ends, so that the command can detect the end of
    * this program. */
   bool has_open_input;
-  /* Time limit in seconds, 0: none: from the start to the line `begin` of standard output, and
-   * then for every pause in which no byte is sent or received. The line is not passed to on_line,
-   * without which `begin` is not used: the command has then begun with its first byte. */
+  /* Time limit in seconds; 0: none. It applies from the start to the line `begin` of standard
+   * output, and then to every pause in which no byte is sent or received. The line `begin` is not
+   * passed to on_line. Without `begin` or on_line, the command has begun with its first byte. */
   double limit;
   const char *begin;
   bool may_pause; /* no time limit after the beginning */

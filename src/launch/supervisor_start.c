@@ -109,9 +109,9 @@ static Machine *find_first(Supervisor *s) {
   return NULL;
 }
 
-/* Returns the variables for one member: those of this process (the agent of this machine has
- * them already), and the card for NCCL unless the user has set one. The '=' before the card's
- * name makes NCCL match it exactly. */
+/* Returns the environment variables for one member: those of this process (the agent of this
+ * machine has them already), and NCCL_SOCKET_IFNAME with the network card unless the user has
+ * set it. The '=' before the card's name makes NCCL match it exactly. */
 static json_t *pack_member_environment(const Machine *m, const json_t *env) {
   char card[NETWORK_CARD_MAX + 1];
   json_t *own = m->is_head ? json_object() : json_copy((json_t *)(uintptr_t)env);

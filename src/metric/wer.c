@@ -72,7 +72,7 @@ static Err split_line(Wer *w, MetricText line, bool is_hyp, Sequence *out) {
   return ERR_OK;
 }
 
-/* Removes what both have at the beginning and at the end, which no shortest edit changes. */
+/* Removes the common prefix and suffix, which do not change the edit distance. */
 static void trim_common(Sequence *a, Sequence *b) {
   while (a->len && b->len && a->id[a->len - 1] == b->id[b->len - 1]) {
     a->len--;

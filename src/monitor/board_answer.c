@@ -250,7 +250,7 @@ static void write_events(const Series *s, const SeriesData *d, Str *out) {
     if (board_json_line(out, str_text(&line), line.len))
       is_first = false;
     else
-      out->len = before; /* takes the comma back */
+      out->len = before; /* removes the comma */
     str_free(&line);
   }
 }

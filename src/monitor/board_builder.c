@@ -19,7 +19,8 @@ static void drop_old_part(BoardRun *r) {
   r->building_generation = r->series.generation;
 }
 
-/* Returns a run that is shown by a sample and looked at, the next one after *turn; NULL: none. */
+/* Returns the next run after *turn that a client looks at and that is shown only as a sample, or
+ * NULL. */
 static BoardRun *choose_run(Board *b, size_t *turn) {
   double now = board_now();
   for (size_t i = 0; i < b->runs; i++) {

@@ -146,7 +146,7 @@ void board_files_samples(const char *run, Str *out) {
     if (board_json_line(out, kept[i].text, kept[i].len))
       is_first = false;
     else if (!is_first && out->len > before)
-      out->len = before; /* takes the comma back */
+      out->len = before; /* removes the comma */
   }
   str_addc(out, ']');
   str_free(&text);

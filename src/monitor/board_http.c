@@ -104,9 +104,9 @@ static void note_completed(void *context, struct MHD_Connection *c, void **reque
   note_phase(context, c, /*is_answered=*/false);
 }
 
-/* Ends connections that take too long, however slowly they send: the limit of libmicrohttpd counts
- * from the last byte. The socket cannot be another one by now: note_connection comes before its
- * close, and takes the same lock. */
+/* Ends connections that take too long in all; the time limit of libmicrohttpd restarts with every
+ * byte. c->fd cannot belong to another connection by now: libmicrohttpd calls note_connection,
+ * which takes the same lock, before it closes the socket. */
 static void end_slow_connections(Server *s) {
   double now = get_now();
   pthread_mutex_lock(&s->lock);
@@ -146,8 +146,9 @@ static bool is_address(const char *name, bool *is_loopback) {
   return true;
 }
 
-/* Returns true if the Host header names this machine. A name that somebody else's DNS resolves is
- * refused; an address cannot be one. The port is not compared: a tunnel may have another. */
+/* Returns true if the Host header names this machine. This prevents DNS rebinding: the name of an
+ * attacker's domain is refused even if it resolves to this machine. Without a token only
+ * localhost and loopback addresses pass. The port is not compared: a tunnel may use another. */
 static bool is_host(const Server *s, const char *header) {
   char name[256];
   bool is_loopback = false;
@@ -183,7 +184,7 @@ static void add_headers(struct MHD_Response *r, const char *type) {
   MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
 }
 
-/* Sends a response, which may be NULL for lack of memory, and gives it up. */
+/* Sends a response and releases it; NULL: there was no memory for it. */
 static enum MHD_Result send_response(struct MHD_Connection *c, unsigned status,
                                      const char *type, struct MHD_Response *r) {
   if (!r) return MHD_NO;
@@ -232,11 +233,11 @@ static enum MHD_Result send_answer(const Server *s, struct MHD_Connection *c,
   return send_response(c, (unsigned)status, type, r);
 }
 
-/* How far a request has come: see mark_request and handle_request. */
+/* State of a request, by address: see mark_request and handle_request. */
 static char unread, unread_bad, accepted, answered;
 
-/* Called with the URI as it was sent; its result is the request's mark. A coded NUL would end the
- * path early. */
+/* Called with the URI before it is decoded; returns the first state of the request. A URI with
+ * "%00" is refused: decoded, it would end the path early. */
 static void *mark_request(void *context, const char *uri, struct MHD_Connection *c) {
   (void)context;
   (void)c;
@@ -267,7 +268,7 @@ static enum MHD_Result answer_request(Server *s, struct MHD_Connection *c, const
 static unsigned check_head(const Server *s, struct MHD_Connection *c, const char *method,
                            bool is_bad, const char **why) {
   if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) {
-    *why = "GET and HEAD are allowed\n";
+    *why = "only GET and HEAD are allowed\n";
     return MHD_HTTP_METHOD_NOT_ALLOWED;
   }
   if (is_bad || has_body(c)) {
@@ -283,8 +284,8 @@ static unsigned check_head(const Server *s, struct MHD_Connection *c, const char
   return 0;
 }
 
-/* Called first with the head of a request. An answer here ends the connection afterwards, which
- * suits a refusal; others are given in the second call. */
+/* libmicrohttpd calls this first when it has read the headers. An answer in that call also closes
+ * the connection, so only refusals are sent there; other answers are sent in the second call. */
 static enum MHD_Result handle_request(void *context, struct MHD_Connection *c, const char *path,
                                       const char *method, const char *version,
                                       const char *upload, size_t *upload_bytes, void **mark) {

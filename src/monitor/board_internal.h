@@ -30,7 +30,7 @@ typedef struct {
   bool is_plan_read;       /* facts.steps was looked for */
   RunFacts facts;
   Series series;
-  SeriesData *building;         /* what the builder thread has read of a large file; its own */
+  SeriesData *building; /* what the builder thread, and no other, has read of a large file */
   uint64_t building_generation; /* that of the series when it began */
   BoardSystem system;
   double wanted; /* monotonic seconds: when somebody last asked for its curves */

@@ -14,7 +14,7 @@
 #define TAIL_BYTES    ((size_t)32 << 10) /* of the end of the file, read whole for a sample */
 #define LINE_MOST     ((size_t)64 << 10) /* longer lines are skipped */
 #define CHUNK_BYTES   ((size_t)256 << 10)
-#define UNDO_MOST     65536 /* further undone steps of a run would be shown twice */
+#define UNDO_MOST     65536 /* stored roll-backs; beyond that, a zoom shows undone steps */
 
 /* Reads at most `len` bytes; returns how many were read, 0 at the end of the file or on failure. */
 static size_t read_at(int fd, char *into, size_t len, uint64_t offset) {
@@ -231,7 +231,7 @@ static Err sample_block(SeriesData *d, int fd, char *text, uint64_t offset, size
 
 static Err sample_file(const Series *s, SeriesData *d, int fd, char *text) {
   uint64_t tail = s->size > TAIL_BYTES ? s->size - TAIL_BYTES : 0;
-  /* A disk reads all places at once if it is told before. */
+  /* Requests all places first, so that the disk can read them in parallel. */
   for (uint64_t i = 0; tail && i < SAMPLE_PLACES; i++)
     posix_fadvise(fd, (off_t)(tail / SAMPLE_PLACES * i), SAMPLE_BYTES, POSIX_FADV_WILLNEED);
   for (uint64_t i = 0; i < SAMPLE_PLACES; i++) {

@@ -45,7 +45,7 @@ typedef struct {
   char name[FACTS_TEXT];   /* last part of it */
   Str config;
 
-  /* Processes of the run: those of the last one. */
+  /* The run was started `processes` times, first at `began`; the rest describes the last start. */
   double processes, ranks, hosts, threads, parameters, gradient_bytes, planned_steps, began;
   char version[FACTS_TEXT], compiler[FACTS_TEXT], system[FACTS_TEXT], device[FACTS_TEXT];
   char transport[FACTS_TEXT], allreduce[FACTS_TEXT], directory[1024];
@@ -53,7 +53,7 @@ typedef struct {
 
   /* Time of the whole run, in seconds. */
   double seconds, step_seconds, valid_seconds, checkpoint_seconds, other_seconds;
-  double wall_seconds; /* from the first to the last sample of a host; with pauses */
+  double wall_seconds; /* from the first to the last sample of a host, including pauses */
   double restarts, rollbacks, undone_records;
 
   double last_step, epochs;

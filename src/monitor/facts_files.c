@@ -1,5 +1,5 @@
 /* Facts from the files of a run other than its measurements. The files are untrusted: sizes are
- * limited, and JSON is counted before it is parsed. Depends on base, Jansson. */
+ * limited, and the number of JSON values is checked before parsing. Depends on base, Jansson. */
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>

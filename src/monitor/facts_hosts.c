@@ -206,7 +206,7 @@ void facts_sum_hosts(RunFacts *f) {
   if (isnan(f->hosts) && f->log.host_count) f->hosts = (double)f->log.host_count;
 }
 
-/* Finds the last record of ranks, which says how many there are now. */
+/* Finds the last "ranks" event: it has the latest number of ranks. */
 static const RunEvent *find_last_ranks(const RunFacts *f) {
   for (size_t i = f->log.event_count; i-- > 0;) {
     const RunEvent *e = &f->log.events[i];
@@ -215,7 +215,7 @@ static const RunEvent *find_last_ranks(const RunFacts *f) {
   return NULL;
 }
 
-/* Adds the values of a record, if it is of as many ranks. */
+/* Adds the values of a record to sum (ranks). Returns false if it has another number of ranks. */
 static bool add_times(const RunEvent *e, const char *name, double *sum, size_t ranks) {
   double values[FACTS_RANKS];
   if (runlog_event_numbers(e, name, values, FACTS_RANKS) != ranks) return false;
@@ -235,7 +235,7 @@ static void set_times(RunFacts *f, const RunEvent *last, const double *sum, doub
   }
 }
 
-/* Returns true for a record of all ranks that counts. */
+/* Returns true for a "ranks" event whose step was not undone. */
 static bool is_ranks_record(const RunEvent *e) {
   return !e->is_undone && strcmp(e->kind, "ranks") == 0;
 }

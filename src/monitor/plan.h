@@ -4,7 +4,7 @@
  *   step = rounds * (forward + backward) + straggler + copies + exposed all-reduce + update
  *          + gather
  *
- * The exposed all-reduce is what remains of it when backward has ended. It is found by playing
+ * The exposed all-reduce is what remains of it when backward has ended. It is found by simulating
  * the schedule of the reducer: bucket i starts when its gradients are complete and bucket i - 1 is
  * reduced. Nothing here opens a device or a connection. Depends on comm/cut, model. */
 #ifndef MONITOR_PLAN_H
@@ -72,7 +72,7 @@ typedef struct {
   double total;   /* seconds of all buckets */
   double exposed; /* seconds from the end of backward until the last bucket is reduced */
 } PlanReduce;
-/* Plays the schedule. `scale` multiplies the time of each bucket: 0.5 for a reduce-scatter. */
+/* Simulates the schedule. `scale` multiplies the time of each bucket: 0.5 for a reduce-scatter. */
 PlanReduce plan_reduce(const PlanSchedule *s, const PlanNetwork *net, int bytes_per_element,
                        double backward, bool overlaps, double scale);
 

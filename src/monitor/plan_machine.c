@@ -108,8 +108,8 @@ Err plan_machine_check(const PlanMachine *m, PlanPrecision precision) {
 
 /* Bytes that operations other than GEMMs move, at least. Per token: 4.3 elements for each column
  * of a weight matrix (attention, norms, activations and residuals, forward and backward; counted
- * for layers of 12 d^2 and 16 d^2 weights), and 4 for each logit. The update reads weight, gradient
- * and both moments, the gradient again for its norm, and writes weight, moments and the
+ * for layers of 12 d^2 and 16 d^2 weights), and 4 for each logit. The update reads weight,
+ * gradient, m and v, the gradient again for its norm, and writes weight, m, v and the
  * low-precision copy. */
 #define ELEMENTS_PER_COLUMN 4.3
 #define ELEMENTS_PER_LOGIT  4.0

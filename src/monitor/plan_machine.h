@@ -24,8 +24,8 @@ typedef struct {
   double memory_bandwidth;      /* bytes per second */
   uint64_t memory_bytes;        /* of one GPU; 0: not known */
   PlanLink local;               /* of a GPU to the others of its machine, by the data sheet */
-  /* Share of the peak clock under continuous load, where the power limit is far below what the
-   * peak needs; 1: as assumed in the efficiency. */
+  /* Clock under continuous load divided by the clock of `peak`. Below 1 if the power limit lowers
+   * the clock far more than on the measured GPUs; otherwise 1: the measured ratio includes it. */
   double sustained_clock;
   double snapshot_bandwidth; /* bytes per second of the copy to host memory for a checkpoint */
   bool is_snapshot_measured;

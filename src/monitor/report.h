@@ -1,4 +1,4 @@
-/* The report of one or several runs: what reference questions people ask after a training run, each
+/* The report of one or several runs: the questions that people ask after a training run, each
  * answered from measurements with a verdict, a sentence, figures and a chart; costs; what to change;
  * runs compared. Written as HTML, Markdown or JSON. Depends on facts, plot, metric. */
 #ifndef MONITOR_REPORT_H

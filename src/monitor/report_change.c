@@ -6,7 +6,7 @@
 
 #include "monitor/report_internal.h"
 
-#define LEAST_GAIN 0.01 /* share of the time: a smaller gain is no advice */
+#define LEAST_GAIN 0.01 /* share of the run's time; a change that gains less is not listed */
 #define CANDIDATES 8
 
 static double or_zero(double value) {

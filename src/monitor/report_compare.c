@@ -91,7 +91,7 @@ static bool has_row(const Report *r, const char *label) {
   return false;
 }
 
-/* Adds a row for an option whose values differ. The directory of a run always does. */
+/* Adds a row for an option whose values differ, except --run, which always differs. */
 static void add_option(Report *r, const char *name) {
   CompareRow row = {0};
   bool differs = false;

@@ -21,13 +21,13 @@ enum {
   ANSWER_TRAFFIC
 };
 
-/* Steps that all ranks spend waiting, from the times of the ranks, or of rank 0 alone. In ms. */
+/* Why ranks wait during a step, from the times of all ranks. In ms per step. */
 typedef struct {
-  double network; /* waited for the network even by the rank that is waited for; NAN: unknown */
-  double straggler; /* mean wait of the other ranks for the slowest one; NAN: unknown */
+  double network;   /* shortest all-reduce wait of any rank: the transfer alone; NAN: unknown */
+  double straggler; /* mean wait beyond `network`: for the slowest rank; NAN: unknown */
   size_t slowest;   /* the rank with the most work and data wait; SIZE_MAX: none stands out */
-  double slowest_extra; /* ms by which it exceeds the median of all ranks */
-  bool is_data;         /* it waits for data rather than computes */
+  double slowest_extra; /* its work and data wait minus the mean of the other ranks */
+  bool is_data;         /* most of slowest_extra is data wait */
 } Waiting;
 Waiting report_waiting(const RunFacts *f);
 

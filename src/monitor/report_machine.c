@@ -8,10 +8,10 @@
 #include "monitor/report_internal.h"
 #include "monitor/trend.h"
 
-#define BUSY_SHARE    0.9  /* of a step spent computing: the device counts as busy */
-#define LIMITED_SHARE 0.1  /* of a step waiting for the network: it is the bottleneck */
-#define SMALL_SHARE   0.03 /* of a step: not worth mentioning */
-#define BUSY_PERCENT  85   /* utilisation of a busy GPU */
+#define BUSY_SHARE    0.9  /* a device that computes for this share of a step is busy */
+#define LIMITED_SHARE 0.1  /* waits for this share of a step: the network is the bottleneck */
+#define SMALL_SHARE   0.03 /* a smaller share of a step is not mentioned */
+#define BUSY_PERCENT  85   /* utilization from which a GPU is busy */
 
 static double or_zero(double value) {
   return isnan(value) ? 0 : value;
@@ -118,7 +118,7 @@ static void add_device_figures(Answer *a, const RunFacts *f) {
   report_figure(a, "cores", "CPU cores", f->cores, "%.0f", f->cores);
 }
 
-/* Returns true if the GPUs report that they are idle much of the time, whatever steps do. */
+/* Returns true if NVML reports a low utilization, whatever the times of steps show. */
 static bool is_gpu_idle(const RunFacts *f) {
   return f->is_on_gpu && f->gpu_busy < BUSY_PERCENT;
 }

@@ -133,8 +133,8 @@ typedef struct {
  * be closed. */
 NODISCARD Err runlog_open(RunLog *log, const char *dir);
 /* Reads what was added to both files. A last line without its end is left for the next call. A file
- * that was replaced, or has become shorter, is read again from its beginning; so is one that another
- * call could not read. A file that does not exist is no error. */
+ * that was replaced, or has become shorter, is read again from its beginning; so is one that an
+ * earlier call failed to read. A file that does not exist is no error. */
 NODISCARD Err runlog_read(RunLog *log);
 void runlog_close(RunLog *log);
 

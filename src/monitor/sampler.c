@@ -32,7 +32,7 @@ struct Sampler {
   pthread_cond_t changed;
   bool is_stopping; /* sampler_stop was called */
   bool is_over;     /* the thread uses neither comm nor file any more */
-  /* The thread hangs and was left behind: when it returns, it must not use anything. */
+  /* sampler_stop has given up waiting: when the thread returns, it must not use comm or file. */
   bool is_abandoned;
   LineFile file;
   bool is_warned;
@@ -217,10 +217,10 @@ SamplerCount sampler_stop(Sampler *s) {
     pthread_join(s->thread, NULL);
     if (s->run_dir) write_posts(s);
   } else {
-    pthread_detach(s->thread); /* keeps its memory, which is lost */
+    pthread_detach(s->thread); /* the thread still uses its memory, which is never freed */
     log_warn(
-        "the thread that measures this host hangs in the kernel or in a driver; it is "
-        "left behind");
+        "the thread that measures this host hangs in the kernel or in a driver; the run ends "
+        "without waiting for it");
   }
   pthread_mutex_lock(&s->lock);
   SamplerCount count = s->count;

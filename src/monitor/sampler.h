@@ -13,7 +13,7 @@ typedef struct Sampler Sampler;
 typedef struct {
   uint64_t samples;    /* measurements of this host */
   uint64_t lost;       /* rank 0: lines that could not be written */
-  uint64_t dropped;    /* samples that found the way to rank 0 full */
+  uint64_t dropped;    /* samples not sent because the queue to rank 0 was full */
   double cpu, seconds; /* processor time of the thread; time for which it ran */
 } SamplerCount;
 
@@ -23,8 +23,8 @@ typedef struct {
 NODISCARD Err sampler_start(Sampler **out, Comm *comm, const char *run_dir);
 /* Sets the step that samples bear from now on. Any thread may call it; `s` may be NULL. */
 void sampler_set_step(Sampler *s, uint64_t step);
-/* Takes a last sample, ends the thread and frees the sampler; `s` may be NULL. A thread that hangs
- * in a driver is left behind after some seconds. Call it before the Comm is closed. */
+/* Takes a last sample, ends the thread and frees the sampler; `s` may be NULL. Waits
+ * at most 3 s: a thread that hangs in a driver is detached. Call it before the Comm is closed. */
 SamplerCount sampler_stop(Sampler *s);
 
 #endif

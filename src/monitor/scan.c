@@ -71,7 +71,7 @@ static ScanKind scan_number(Scan *s) {
   const char *at = begin + (is_negative ? 1 : 0), *whole = at;
   at = read_digits(at, end, &mantissa, &digits, &dropped);
   if (at == whole) return fail(s, "a value is expected");
-  if (*whole == '0' && at - whole > 1) return fail(s, "a number begins with 0");
+  if (*whole == '0' && at - whole > 1) return fail(s, "a number has a leading zero");
   exponent = dropped;
   if (at < end && *at == '.') {
     const char *fraction = ++at;

@@ -70,7 +70,7 @@ static void close_writer(Writer *w) {
   str_free(&w->text);
 }
 
-/* Gathers the heads of all ranks and computes the origin. */
+/* Gathers the RankHead of all ranks. Rank 0 sets time 0 of the file to the earliest begin. */
 static void gather_heads(Writer *w) {
   int ranks = comm_size(w->comm), rank = comm_rank(w->comm);
   w->head[rank] = (RankHead){w->source->begin, w->source->spans, w->source->dropped};

@@ -7,7 +7,7 @@
 #include "monitor/trace.h"
 #include "monitor/trace_clock.h"
 
-/* The spans of one rank. Those that are not in a Trace's buffer are made one by one. */
+/* The spans of one rank. get() copies span i, or computes it if it is in no Trace's buffer. */
 typedef struct {
   uint64_t spans, dropped;
   double begin; /* time at which recording began, of this rank's clock */

@@ -20,7 +20,8 @@ bool trend_is_significant(const Trend *t);
 /* Returns the noise of a curve without its slow changes: the standard deviation estimated from the
  * median of its second differences. NAN for fewer than 4 points. */
 double trend_noise(const double *y, size_t points);
-/* Returns the value below which a share (0 to 1) of the values lies; NAN of none. Sorts a copy. */
+/* Returns the value below which a share (0 to 1) of the values lies; NAN if there are none. Sorts
+ * a copy. */
 double trend_quantile(const double *values, size_t count, double share);
 
 #endif

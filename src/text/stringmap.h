@@ -22,7 +22,7 @@ typedef struct {
   size_t slots;   /* a power of two */
 } StringMap;
 
-/* Sets *number to that of the text, which is added if it is new. Fails if there are 2^31 texts. */
+/* Sets *number to the number of `text`; a new text is added. Fails if there are 2^31 texts. */
 NODISCARD Err stringmap_add(StringMap *m, const char *text, size_t len, uint32_t *number);
 /* Returns the text, which ends with NUL. Valid until the next text is added. */
 const char *stringmap_text(const StringMap *m, uint32_t number);

@@ -17,7 +17,7 @@ typedef struct {
 
 typedef struct {
   int32_t *slot;  /* ids; -1: empty */
-  size_t mask;    /* number of slots - 1; a power of two */
+  size_t mask;    /* number of slots, which is a power of two, minus 1 */
   size_t longest; /* bytes of the longest key */
 } PieceTable;
 

@@ -418,8 +418,8 @@ static bool has_numbers(const MetricsRecord *r) {
   return false;
 }
 
-/* Events such as a restart may occur several times at one step and are no curves: of their records
- * only the removal of later steps takes effect. */
+/* Events such as a restart are not written: they are no curves, and a step may have several. An
+ * event that undoes steps still removes these from the file. */
 static Err write_wandb(void *sink, const MetricsRecord *r) {
   WandbSink *s = sink;
   if (r->undoes_later) {

@@ -15,7 +15,7 @@
 #define CHUNK    ((size_t)1 << 16) /* bytes per read; a line of system.jsonl is shorter */
 #define INTERVAL 15.0              /* seconds between records of a host */
 #define MB       1048576.0
-/* Samples of more hosts, and of times that far in the future, are skipped. */
+/* Samples of further hosts, or with a later time (seconds since 1970), are skipped. */
 #define MAX_HOSTS 4096
 #define MAX_TIME  1e11
 
@@ -201,7 +201,7 @@ static Err convert_sample(WandbStats *s, const json_t *sample, WandbLog *log) {
 
 /* Lines of the file. */
 
-/* Returns true for a line that begins with an early time; it need not be parsed. */
+/* Returns true for a sample not later than `after`; it is recognized without parsing the JSON. */
 static bool is_early(const char *line, double after) {
   static const char begin[] = "{\"time\":";
   return str_starts(line, begin) && strtod(line + strlen(begin), NULL) <= after;

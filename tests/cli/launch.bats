@@ -259,7 +259,7 @@ stopped() {
   run -2 "$TRIREME" launch --standalone --nnodes 2 -- train
   [[ "$output" =~ "--nnodes asks for 2 machines, but only this one is known: list machines with --hosts" ]]
   run -2 "$TRIREME" launch --rdzv-id x -- train
-  [[ "$output" =~ "--rdzv-id is for machines that meet: pass --rdzv-endpoint HOST:PORT too" ]]
+  [[ "$output" =~ "--rdzv-id works only with --rdzv-endpoint: pass --rdzv-endpoint HOST:PORT too" ]]
   touch "$T/file"
   run -1 "$TRIREME" launch --log-dir "$T/file" -- train --data "$T/set" --run "$T/run"
   [[ "$output" =~ "$T/file/ exists and is not a directory" ]]

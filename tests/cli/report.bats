@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# trireme report on real runs whose truth is planted: overfitted, starved of data, one slow rank; two
-# runs compared; forms of the report. Runs limited by a slow link are in tests/cluster/report.bats.
+# trireme report on real runs with a known problem: overfitting, data wait, one slow rank; two
+# runs compared; formats of the report. Runs limited by a slow link are in tests/cluster/report.bats.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support

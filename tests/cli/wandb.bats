@@ -56,7 +56,7 @@ steps() {
   [ "$(records "$T/run" | head -n 3 | cut -d' ' -f1 | tr '\n' ' ')" = "header run environment " ]
   [ "$(records "$T/run" | tail -n 1)" = exit ]
   records "$T/run" | grep '^summary' | tail -n 1 | grep -q ' average/bleu='
-  [ -d "$T"/run/wandb/offline-run-*/files ]
+  compgen -G "$T/run/wandb/offline-run-*/files/" > /dev/null
 }
 
 @test "the log of the run ends with the command that uploads it" {

@@ -416,7 +416,7 @@ const OptSpec cmd_general_options[] = {
     {"doctor", OPT_FLAG, NULL, "yes", 0, 0, NULL, 1, false, "cluster", "cluster up",
      "Check the machines with 'trireme doctor' at the end; --no-doctor leaves it out"},
     COUNT(
-        "host-timeout", "SECONDS", "60", 1, 86400, "cluster", G_HOSTS,
+        "host-timeout", "SECONDS", "60", 15, 86400, "cluster", G_HOSTS,
         "A host that has not answered for so long has failed; the command of 'cluster run' may "
         "be silent for longer"),
     TEXT("dir", "DIR", "/opt/trireme", "cluster", G_HOSTS,

@@ -29,7 +29,7 @@ LIMIT=90
 # Time limit in seconds for a lock of apt or dpkg that another process holds.
 LOCK_LIMIT=300
 # Seconds between two lines that report a long step. Without them the caller gives this host up
-# after its --host-timeout.
+# after its --host-timeout, which is at least 15 s.
 TICK=10
 
 scratch=$(mktemp) || exit 1

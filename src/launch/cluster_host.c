@@ -150,7 +150,7 @@ static void read_answer(Member *m, const char *line) {
     str_addf(&m->notes, "%s\n", line + 5);
   } else if (str_starts(line, "busy ")) {
     log_info("%s: %s: %s", m->host->name, m->steps[m->done].title, line + 5);
-  } else if (str_starts(line, "directory ")) {
+  } else if (str_starts(line, "directory ") && strlen(line + 10) < sizeof m->dir) {
     snprintf(m->dir, sizeof m->dir, "%s", line + 10);
   } else if (str_starts(line, "send ")) {
     for (size_t i = 0; i < m->spec->program.files; i++)

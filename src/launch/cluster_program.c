@@ -10,8 +10,9 @@
 
 #define FILE_LIMIT ((size_t)2 << 30)
 
-/* The plug-ins, and their directories relative to the program after `make` and `make
- * install`. */
+/* The plug-ins that ranks use, and their directories relative to the program after `make` and
+ * `make install`. Those of other commands (board, watch) are left out: their libraries would be
+ * needed on every host. */
 static const char *const plugins[] = {"libtrireme-mpi.so", "libtrireme-cuda.so"};
 static const char *const places[] = {".", "../lib/trireme"};
 

@@ -71,10 +71,11 @@ static Err report_silence(const Group *g, const Contact *contact, int pending, d
   return err_set(
       ERR_WORK,
       "MPI does not connect rank %d on %s with %s: no message within %.0f s, although "
-      "all processes have started. Open MPI drops connections of a network card with "
-      "two addresses in one subnet, and a firewall may block its ports: remove the "
-      "second address or choose another network (--network of trireme launch, or "
-      "mpirun --mca btl_tcp_if_include); 'trireme doctor' tests the network",
+      "all processes have started. Open MPI knows only the first address of a network card "
+      "and drops connections from another one, and a firewall may block its ports: remove the "
+      "second address, make that of the same network the first on all machines, or choose "
+      "another network (--network of trireme launch, or mpirun --mca btl_tcp_if_include); "
+      "'trireme doctor' tests the network",
       g->rank, own.host, list, limit);
 }
 

@@ -114,11 +114,21 @@ static bool has_equal_addresses(const Network *n, size_t count) {
   return false;
 }
 
-static void summarize_members(Network *n, size_t count) {
+/* Returns true if the card has another IPv4 address before this one. */
+static bool is_secondary(const NetworkList *list, const NetworkAddress *a) {
+  for (const NetworkAddress *other = list->address; other < a; other++)
+    if (strcmp(other->card, a->card) == 0 && !strchr(other->address, ':')) return true;
+  return false;
+}
+
+static void summarize_members(const Search *s, Network *n) {
+  size_t count = s->count;
   n->speed = n->member[0]->speed;
   for (size_t i = 0; i < count; i++) {
     if (n->member[i]->speed < n->speed) n->speed = n->member[i]->speed;
     n->is_virtual |= n->member[i]->is_virtual;
+    bool is_v6 = strchr(n->member[i]->address, ':') != NULL;
+    n->is_secondary |= !is_v6 && is_secondary(s->machines[i].list, n->member[i]);
   }
 }
 
@@ -140,7 +150,7 @@ static void keep_network(Search *s, Network *n, const Subnet *subnet) {
     return;
   }
   print_subnet(subnet, n->cidr);
-  summarize_members(n, s->count);
+  summarize_members(s, n);
   choice->network[choice->count++] = *n;
 }
 
@@ -216,7 +226,7 @@ static Err try_routed(Search *s) {
 }
 
 /* Order of candidates: physical before virtual, one network before routed, IPv4 before IPv6,
- * fast before slow. */
+ * first addresses of cards before others, fast before slow. */
 static int compare_networks(const void *left, const void *right) {
   const Network *a = left;
   const Network *b = right;
@@ -225,6 +235,7 @@ static int compare_networks(const void *left, const void *right) {
   if (a->is_virtual != b->is_virtual) return a->is_virtual ? 1 : -1;
   if (a->is_routed != b->is_routed) return a->is_routed ? 1 : -1;
   if (a6 != b6) return a6 ? 1 : -1;
+  if (a->is_secondary != b->is_secondary) return a->is_secondary ? 1 : -1;
   if (a->speed != b->speed) return a->speed < b->speed ? 1 : -1;
   return strcmp(a->cidr, b->cidr); /* equally good networks: any fixed order */
 }

@@ -55,6 +55,9 @@ typedef struct {
   /* The machines are in different subnets of `cidr`, connected by routers, as between
    * availability zones or Kubernetes nodes. */
   bool is_routed;
+  /* A machine's address is not the first IPv4 address of its card. Open MPI uses the first one,
+   * which may be of another network than the others'. */
+  bool is_secondary;
   const NetworkAddress **member; /* (machines) the address of each machine */
 } Network;
 
@@ -64,7 +67,7 @@ typedef struct {
 } NetworkChoice;
 
 /* Finds the networks that all machines share, best first: physical before virtual, one network
- * before routed, IPv4 before IPv6, fast before slow. `wish`: value of --network, a CIDR or a
+ * before routed, IPv4 before IPv6, first addresses of cards before others, fast before slow. `wish`: value of --network, a CIDR or a
  * card; only networks inside it, or of cards with this name, are candidates; NULL: any. Fails,
  * listing the addresses of all machines, if there is none. The result points into `machines`.
  * Call network_free also after an error. */

@@ -48,6 +48,12 @@ has() { grep -q "$1" "$2"; }
 has_step() { [ "$(last_step "$T/run")" -ge "$1" ]; }
 # ended_well PID LOG: the launch exits with status 0
 ended_well() { wait "$1" || { cat "$2"; false; }; }
+# ended_stopped PID LOG: the launch exits with status 3
+ended_stopped() {
+  local code=0
+  wait "$1" || code=$?
+  [ "$code" -eq 3 ] || { cat "$2"; false; }
+}
 is_clear() {
   local host
   for host in h1 h2 h3 h4; do
@@ -114,7 +120,7 @@ end_run() {
   until_true has_step $(($(last_step "$T/run") + 4))
   fast_link h1
   end_run "${pid[0]}"
-  for i in 1 2 3; do ended_well "${pid[i]}" "h$((i + 1)).log"; done
+  for i in 1 2 3; do ended_stopped "${pid[i]}" "h$((i + 1)).log"; done
   check_run
 }
 

@@ -354,3 +354,28 @@ delete_address() { on "$1" ip address delete "10.7.0.10${1#h}/24" dev "$(host_ca
   until_true is_empty h1
   until_true is_empty h2
 }
+
+# add_network HOST, delete_network HOST: a second network that both hosts have, 10.9.0.0/24. On h2 its
+# address comes before the other one.
+add_network() {
+  local card
+  card=$(host_card "$1")
+  if [ "$1" = h2 ]; then on h2 ip address delete "$(host_address h2)/24" dev "$card"; fi
+  on "$1" ip address add "10.9.0.${1#h}/24" dev "$card"
+  if [ "$1" = h2 ]; then on h2 ip address add "$(host_address h2)/24" dev "$card"; fi
+}
+delete_network() { on "$1" ip address delete "10.9.0.${1#h}/24" dev "$(host_card "$1")"; }
+
+@test "two hosts whose cards have two networks in different order end with an error that says so" {
+  add_network h1
+  add_network h2
+  export TRIREME_FAULT=connect-limit:5
+  meet h1 --nnodes 2 --
+  meet h2 --nnodes 2 --
+  status_of h1 > status
+  delete_network h1
+  delete_network h2
+  [ "$(cat status)" -eq 1 ] || { cat h1 h2; false; }
+  has_line h1 "Open MPI knows only the first address of a network card .* make that of the same network the first"
+  [ "$(status_of h2)" -eq 1 ]
+}

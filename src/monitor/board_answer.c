@@ -271,6 +271,8 @@ static int answer_run(Board *b, const BoardRequest *q, Str *out) {
   const SeriesData *d = series_data(&r->series);
   str_add(out, "{\"config\":");
   board_files_config(r->path, out);
+  str_add(out, ",\"process\":");
+  board_files_process(r->path, out);
   str_add(out, ",\"checkpoints\":");
   board_files_checkpoints(r->path, out);
   str_addf(out, ",\"exact\":%s,\"columns\":{", r->series.sample ? "false" : "true");

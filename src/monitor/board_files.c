@@ -1,4 +1,4 @@
-/* Reads config, checkpoints and samples of a run for the board. Depends on base, Jansson,
+/* Reads config, process, checkpoints and samples of a run for the board. Depends on base, Jansson,
  * board_json. */
 #include "monitor/board_files.h"
 
@@ -16,11 +16,12 @@
 #include "monitor/board_json.h"
 #include "monitor/board_line.h"
 
-#define CONFIG_BYTES ((size_t)256 << 10)
-#define CONFIG_LINES 1000
-#define CHECKPOINTS  1000
-#define SAMPLE_BYTES ((size_t)1 << 20) /* of the end of samples.jsonl */
-#define SAMPLES      50
+#define CONFIG_BYTES  ((size_t)256 << 10)
+#define CONFIG_LINES  1000
+#define PROCESS_BYTES ((size_t)64 << 10) /* of the end of processes.jsonl */
+#define CHECKPOINTS   1000
+#define SAMPLE_BYTES  ((size_t)1 << 20) /* of the end of samples.jsonl */
+#define SAMPLES       50
 
 /* Reads the end of a regular file, at most `bytes`. Sets *is_cut if the file is longer. */
 static void read_end(const char *run, const char *name, size_t bytes, Str *into, bool *is_cut) {
@@ -75,6 +76,19 @@ void board_files_config(const char *run, Str *out) {
   }
   str_addc(out, ']');
   str_free(&config);
+}
+
+void board_files_process(const char *run, Str *out) {
+  Str text = {0};
+  bool is_cut, is_written = false;
+  read_end(run, "processes.jsonl", PROCESS_BYTES, &text, &is_cut);
+  size_t end = text.len;
+  while (end > 0 && text.s[end - 1] != '\n') end--; /* an incomplete line does not count */
+  size_t begin = end ? end - 1 : 0;
+  while (begin > 0 && text.s[begin - 1] != '\n') begin--;
+  if (end) is_written = board_json_line(out, text.s + begin, end - 1 - begin);
+  if (!is_written) str_add(out, "null");
+  str_free(&text);
 }
 
 /* Reads the number of "step-N"; returns false for another name. */

@@ -195,15 +195,17 @@ shows() {
   [ "$(get "api/run?run=$id" | value 'join ",", @{$j->{columns}{train}}')" = nll,lr,steps_per_s,target_tokens_per_s ]
 }
 
-@test "board: options, events, checkpoints and times of ranks of a run" {
+@test "board: options, process, events, checkpoints and times of ranks of a run" {
   make_run one 3
   mkdir -p runs/one/checkpoints/step-2 runs/one/checkpoints/step-3 runs/one/checkpoints/partial
   ln -s step-2 runs/one/checkpoints/best
   printf '%s\n' '{"event":"restart","restart_count":1,"restart_reason":"rank 1 died","step":2,"seconds":1}' \
     '{"event":"ranks","rank_ms":[10,12],"hosts":["a","b"],"step":3,"seconds":2}' >> runs/one/metrics.jsonl
+  printf '{"command":"first"}\n{"command":"train --lr 1","ranks":2}\n{"command":"not yet' > runs/one/processes.jsonl
   start_board
   id=$(run_id one)
   get "api/run?run=$id" > it
+  [ "$(value '$j->{process}{command}' < it)" = "train --lr 1" ]
   [ "$(value 'join " ", map { @$_ } @{$j->{config}}' < it)" = "lr 0.001 steps 3" ]
   [ "$(value 'join " ", sort map { $_->{step} . ($_->{is_best} ? " best" : "") } @{$j->{checkpoints}}' < it)" = "2 best 3" ]
   [ "$(value 'join " ", map { "$_->{event} $_->{restart_reason}" } @{$j->{events}}' < it)" = "restart rank 1 died" ]

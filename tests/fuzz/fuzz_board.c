@@ -104,6 +104,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       write_part("config", data + 1, rest, O_TRUNC);
       board_files_config(run_dir(), &config);
       check_json(&config);
+      write_part("processes.jsonl", data + 1, rest, O_TRUNC);
+      board_files_process(run_dir(), &config);
+      REQUIRE(config.len >= 2);
+      str_free(&config);
       break;
     case 2:
       write_part("samples.jsonl", data + 1, rest, O_TRUNC);

@@ -73,9 +73,9 @@ export function showRanks(element, run) {
     return [String(i), ranks.hosts?.[i] ?? 'unknown', orUnknown(ms, ' ms'), meter, orUnknown(wait[i], ' ms'),
       orUnknown(data[i], ' ms'), orUnknown(wait[i] === undefined ? undefined : own[i], ' ms')];
   });
-  const table = makeTable(['Rank', 'Host', 'Step', '', 'Waits for others', 'Waits for data', 'Own work'], rows);
+  const table = makeTable(['Rank', 'Host', 'Step', '', 'Waits for others', 'Waits for data', 'Own time'], rows);
   const text = times.length > 1 && wait.length
-    ? `${run.name}, step ${ranks.step}: rank ${slowest} has the most work of its own, ${formatNumber(own[slowest])} ms of a step; the others wait for it.`
+    ? `${run.name}, step ${ranks.step}: rank ${slowest} takes the most time of its own, ${formatNumber(own[slowest])} ms of a step; the others wait for it.`
     : `${run.name}, step ${ranks.step}.`;
   const scroll = make('div', undefined, 'scroll');
   scroll.append(table);
@@ -211,15 +211,23 @@ export async function showSamples(element, run) {
 
 // Options
 
+// What the last process of a run was, beside its options.
+const PROCESS = ['command', 'version', 'ranks', 'device', 'transport', 'parameters', 'system'];
+
+function optionsOf(run) {
+  const process = PROCESS.filter(name => run.info.process?.[name] !== undefined);
+  return new Map([...process.map(name => [`(${name})`, String(run.info.process[name])]), ...run.info.config]);
+}
+
 export function showOptions(element, selected) {
   const known = selected.filter(run => run.info).slice(0, 30);
   if (!known.length) return fill(element, note(selected.length ? 'Reading…' : 'No run is selected.'));
-  const maps = known.map(run => new Map(run.info.config));
+  const maps = known.map(optionsOf);
   const all = [...new Set(maps.flatMap(map => [...map.keys()]))].sort();
   const differs = name => new Set(maps.map(map => map.get(name))).size > 1;
   const shown = all.filter(name => !store.settings.differences || (differs(name) && name !== 'run'));
   const table = makeTable(['Option', ...known.map(run => run.name)],
-    shown.map(name => [name, ...maps.map(map => map.get(name) ?? 'default')]));
+    shown.map(name => [name, ...maps.map(map => map.get(name) ?? (name.startsWith('(') ? 'unknown' : 'default'))]));
   [...table.tBodies[0].rows].forEach((row, i) => { row.className = known.length > 1 && differs(shown[i]) ? 'differs' : ''; });
   const empty = known.length < 2 ? 'Select two runs or more to see what differs.' : 'These runs have the same options.';
   fill(element, shown.length ? table : note(all.length ? empty : 'Unknown: the run has no config.'));

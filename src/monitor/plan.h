@@ -86,11 +86,11 @@ typedef struct {
   uint64_t save_every; /* steps between checkpoints; 0: the best interval */
 } PlanFaults;
 /* Best interval in seconds between checkpoints, for a mean time `mtbf` between failures: J. T. Daly,
- * "A higher order estimate of the optimum checkpoint interval for restart dumps" (2006), equation
- * 37; its first term is Young's sqrt(2 * checkpoint * mtbf). Infinite if nothing fails. */
+ * "A higher order estimate of the optimum checkpoint interval for restart dumps" (2006). Its first
+ * term is Young's sqrt(2 * checkpoint * mtbf). Infinite if nothing fails. */
 double plan_best_interval(double checkpoint, double mtbf);
-/* Expected time divided by the time without checkpoints and failures (the same paper, equation
- * 20). */
+/* Expected time divided by the time without checkpoints and failures, by the cost function of the
+ * same paper: failures are a Poisson process, and may also hit a restart. */
 double plan_fault_factor(const PlanFaults *f, double mtbf, double interval);
 
 typedef struct {

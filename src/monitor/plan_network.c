@@ -90,7 +90,6 @@ double plan_node_traffic(const PlanNetwork *n, PlanAlgorithm algorithm, double b
 }
 
 typedef struct {
-  PlanSchedule *schedule;
   BucketCut cut;
   size_t *order;   /* (buckets) buckets in the order of their completion */
   size_t *after;   /* (buckets) elements that were complete when bucket order[i] was */
@@ -124,7 +123,7 @@ static void fill_schedule(PlanSchedule *s, const Announced *a) {
 }
 
 Err plan_schedule_make(PlanSchedule *s, const Model *model, size_t bucket_bytes) {
-  Announced a = {.schedule = s};
+  Announced a = {0};
   Err err;
   *s = (PlanSchedule){.elements = model->params.padded};
   TRY_DONE(cut_open(&a.cut, s->elements, NORM_UNIT, bucket_bytes / sizeof(float)));

@@ -81,7 +81,9 @@ static void write_posts(Sampler *s) {
 /* Passes on the sample in s->sample. The caller holds s->lock. */
 static void deliver_sample(Sampler *s) {
   uint64_t step = s->step;
+  uint64_t dropped = s->run_dir ? 0 : comm_dropped_posts(s->comm);
   if (step != UINT64_MAX) s->sample.step = (double)step;
+  if (dropped) s->sample.dropped = (double)dropped;
   size_t n = system_write(&s->sample, s->line, sizeof s->line);
   s->count.samples++;
   if (s->run_dir) {

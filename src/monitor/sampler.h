@@ -13,7 +13,7 @@ typedef struct Sampler Sampler;
 typedef struct {
   uint64_t samples;    /* measurements of this host */
   uint64_t lost;       /* rank 0: lines that could not be written */
-  uint64_t dropped;    /* samples not sent because the queue to rank 0 was full */
+  uint64_t dropped;    /* samples dropped on this rank: the queue to rank 0 was full */
   double cpu, seconds; /* processor time of the thread; time for which it ran */
 } SamplerCount;
 

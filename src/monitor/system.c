@@ -332,7 +332,8 @@ void system_take(System *s, SystemSample *out) {
                         .disk_read = NAN,
                         .disk_written = NAN,
                         .disk_free = NAN,
-                        .step = NAN};
+                        .step = NAN,
+                        .dropped = NAN};
   snprintf(out->host, sizeof out->host, "%s", s->spec.host);
   read_counters(s, now);
   double seconds = now->clock - before->clock;

@@ -47,7 +47,8 @@ typedef struct {
   SystemCard card[SYSTEM_CARDS];
   size_t gpus;
   SystemGpu gpu[SYSTEM_GPUS];
-  double step;
+  /* Set by the caller: step of the run; earlier samples of this host that were dropped. */
+  double step, dropped;
 } SystemSample;
 
 /* What to measure. The strings must outlive the System. */

@@ -141,6 +141,7 @@ size_t system_write(const SystemSample *s, char *line, size_t size) {
   add_number(&l, "time", s->time, 3);
   add_text(&l, "host", s->host);
   add_number(&l, "step", s->step, 0);
+  add_number(&l, "dropped", s->dropped, 0);
   add_cores(&l, s);
   add_number(&l, "memory_used", s->memory_used, 0);
   add_number(&l, "memory_total", s->memory_total, 0);

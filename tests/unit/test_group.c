@@ -41,6 +41,30 @@ static void test_group_machines_of_one_name_are_two_hosts(void **state) {
   assert_false(group_is_same_host(&g, 0, 2));
 }
 
+static void test_group_lowest_rank_of_each_host_is_first(void **state) {
+  (void)state;
+  Identity identity[RANKS];
+  Group g = make_group(identity, 3);
+  assert_true(group_is_first_of_host(&g, 0));
+  assert_true(group_is_first_of_host(&g, 1));
+  assert_false(group_is_first_of_host(&g, 2));
+  assert_false(group_is_first_of_host(&g, 3));
+}
+
+static void test_group_pid_is_known_on_the_same_host_and_namespace(void **state) {
+  (void)state;
+  Identity identity[RANKS];
+  Group g = make_group(identity, 0);
+  for (int r = 0; r < RANKS; r++) identity[r].pid = 100 + r;
+  assert_int_equal(group_pid(&g, 2), 102);
+  assert_int_equal(group_pid(&g, 1), 0); /* another host */
+  identity[2].pid_space = 7;
+  assert_int_equal(group_pid(&g, 2), 0);
+  identity[0].pid_space = 0;
+  identity[2].pid_space = 0;
+  assert_int_equal(group_pid(&g, 2), 0); /* unknown namespaces */
+}
+
 static void test_group_core_sharers_are_those_of_the_same_host(void **state) {
   (void)state;
   Identity identity[RANKS];
@@ -96,6 +120,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_group_two_hosts_count_local_ranks),
       cmocka_unit_test(test_group_machines_of_one_name_are_two_hosts),
+      cmocka_unit_test(test_group_lowest_rank_of_each_host_is_first),
+      cmocka_unit_test(test_group_pid_is_known_on_the_same_host_and_namespace),
       cmocka_unit_test(test_group_core_sharers_are_those_of_the_same_host),
       cmocka_unit_test(test_group_more_ranks_than_cores_is_oversubscribed),
       cmocka_unit_test(test_group_host_before_the_ranks_have_met_is_unknown),

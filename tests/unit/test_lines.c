@@ -35,6 +35,22 @@ static void test_lines_appends(void **state) {
   assert_contents(at("appended"), "one\ntwo\n");
 }
 
+static void test_lines_incomplete_last_line_is_ended(void **state) {
+  (void)state;
+  static const struct {
+    const char *before, *after;
+  } cases[] = {{"one\ntw", "one\ntw\nnext\n"}, {"one\n", "one\nnext\n"}, {"", "next\n"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    LineFile f;
+    OK(file_write(at("cut"), cases[i].before, strlen(cases[i].before)));
+    OK(lines_open(&f, at("cut")));
+    OK(lines_complete(&f));
+    OK(lines_add(&f, "next\n", 5));
+    lines_close(&f);
+    assert_contents(at("cut"), cases[i].after);
+  }
+}
+
 static void test_lines_partial_line_is_removed(void **state) {
   (void)state;
   LineFile f;
@@ -174,6 +190,7 @@ static void test_log_to_file_keeps_the_code_of_the_error(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_lines_appends),
+      cmocka_unit_test(test_lines_incomplete_last_line_is_ended),
       cmocka_unit_test(test_lines_partial_line_is_removed),
       cmocka_unit_test(test_lines_partial_line_reports_the_file_size_limit),
       cmocka_unit_test(test_lines_fifo_without_a_reader_is_refused),

@@ -318,6 +318,7 @@ static void fill_sample(SystemSample *a) {
                       .disk_free = 1e18,
                       .watts_cpu = 1234.56,
                       .step = 1e12,
+                      .dropped = 1e9,
                       .cores = SYSTEM_CORES,
                       .cards = SYSTEM_CARDS,
                       .gpus = SYSTEM_GPUS};
@@ -384,6 +385,7 @@ static void test_line_unknown_values_are_left_out(void **state) {
                     .disk_free = NAN,
                     .watts_cpu = 20.04,
                     .step = NAN,
+                    .dropped = NAN,
                     .cores = 2,
                     .core = {0, 33.333f}};
   char line[SYSTEM_LINE];

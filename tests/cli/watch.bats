@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # trireme watch: a run in the terminal. Most tests print one frame of a run directory that they write;
 # those of the screen use tmux as the terminal.
+# run-tests: waits
 
 load ../tools/wait
 bats_require_minimum_version 1.5.0

@@ -98,7 +98,8 @@ shows() {
   start_board
   run_id one
   run_id two
-  until_true test "$(get api/runs | value '$j->{searched}')" -eq 1
+  is_searched() { [ "$(get api/runs | value '$j->{searched}')" = 1 ]; }
+  until_true is_searched
   version=$(get api/runs | value '$j->{version}')
   [ "$(get "api/runs?since=$version" | value 'scalar @{$j->{runs}}')" -eq 0 ]
   add_steps two 6 6

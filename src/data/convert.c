@@ -83,9 +83,10 @@ static Err convert_shard(Convert *c, Split split, size_t i) {
   fault_point("convert-shard");
   progress_set(&c->progress, c->progress.done + file->pairs);
   if (stop_asked())
-    return err_set(ERR_STOPPED,
-                   "stopped by a signal; what was converted is removed: the same command begins "
-                   "the conversion again");
+    return err_set(
+        ERR_STOPPED,
+        "stopped by a signal; what was converted is removed: the same command begins "
+        "the conversion again");
   return meta_add_shard(&c->meta->split[split], &e.file);
 }
 

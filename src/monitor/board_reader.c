@@ -16,8 +16,6 @@
 #define SEARCH_SECONDS 2.0 /* shortest time between two searches for runs */
 #define SEARCH_SHARE   20  /* searches take at most 1 / SEARCH_SHARE of the time */
 #define READ_BYTES     ((size_t)512 << 10) /* read while the lock is held */
-#define QUIET_SECONDS  0.15                /* after a request, before whole files are read */
-#define DELAY_SECONDS  1.0                 /* but reading is not put off for longer */
 #define TAIL_BYTES     ((size_t)32 << 10)
 #define CONFIG_BYTES   ((size_t)256 << 10)
 

@@ -323,16 +323,26 @@ static void print_summary(const TrainSpec *spec, const TrainResult *r) {
 
 /* The model is complete, but a part of its log or metrics is lost. */
 static Err check_lost_lines(const TrainSpec *spec, const TrainResult *r) {
-  uint64_t log = log_lost();
-  bool has_all = !r->lost_metrics && !r->lost_samples && !r->lost_events && !r->lost_wandb;
-  if (has_all && !log) return ERR_OK;
-  return err_set(ERR_WORK,
-                 "%s: %" PRIu64 " lines of metrics.jsonl, %" PRIu64 " of system.jsonl, %" PRIu64
-                 " of log.txt, %" PRIu64 " records for TensorBoard and %" PRIu64
-                 " for Weights & Biases could not be written and are lost; the checkpoints are "
-                 "complete",
-                 spec->run, r->lost_metrics, r->lost_samples, log, r->lost_events,
-                 r->lost_wandb);
+  const struct {
+    uint64_t count;
+    const char *what;
+  } lost[] = {{r->lost_metrics, "lines of metrics.jsonl"},
+              {r->lost_texts, "lines of samples.jsonl"},
+              {r->lost_samples, "lines of system.jsonl"},
+              {log_lost(), "lines of log.txt"},
+              {r->lost_events, "records for TensorBoard"},
+              {r->lost_wandb, "records for Weights & Biases"}};
+  Str list = {0};
+  for (size_t i = 0; i < sizeof lost / sizeof *lost; i++)
+    if (lost[i].count)
+      str_addf(&list, "%s%" PRIu64 " %s", list.len ? ", " : "", lost[i].count, lost[i].what);
+  Err err = ERR_OK;
+  if (list.len)
+    err = err_set(ERR_WORK,
+                  "%s: could not be written and are lost: %s; the checkpoints are complete",
+                  spec->run, str_text(&list));
+  str_free(&list);
+  return err;
 }
 
 /* Warns if --lr looks like a peak. In most other programs --lr is the peak; with noam it is a

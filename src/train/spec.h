@@ -67,6 +67,7 @@ typedef struct {
   double average_score;  /* validation score of RUN/average, if has_average_score */
   bool early, stopped;   /* the run was ended by --patience; by a signal */
   uint64_t lost_metrics; /* number of lines of metrics.jsonl that could not be written */
+  uint64_t lost_texts;   /* number of lines of samples.jsonl that could not be written */
   uint64_t lost_samples; /* number of lines of system.jsonl that could not be written */
   uint64_t lost_events;  /* number of TensorBoard records that could not be written */
   uint64_t lost_wandb;   /* number of Weights & Biases records that could not be written */

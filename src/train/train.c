@@ -54,8 +54,8 @@ static Err train_and_report(Trainer *t, TrainResult *r) {
   r->loss = t->last_loss;
   r->seconds = run_elapsed(&t->run);
   if (!err && !r->stopped) metrics_finish(&t->run.metrics, r->seconds);
-  r->lost_metrics = metrics_lost(&t->run.metrics, METRICS_JSONL) +
-                    metrics_lost(&t->run.metrics, METRICS_SAMPLES);
+  r->lost_metrics = metrics_lost(&t->run.metrics, METRICS_JSONL);
+  r->lost_texts = metrics_lost(&t->run.metrics, METRICS_SAMPLES);
   r->lost_events = metrics_lost(&t->run.metrics, METRICS_TFEVENTS);
   r->lost_wandb = metrics_lost(&t->run.metrics, METRICS_WANDB);
   log_live_end();

@@ -53,7 +53,9 @@ hang() {
   local place=$1 out=$2
   shift 2
   call "$out" --train a b "$@"
-  TRIREME_FAULT="hang:$place" "${command[@]}" > log 2>&1 3>&- &
+  # The log of an earlier call must be gone before this one is waited for.
+  : > log
+  TRIREME_FAULT="hang:$place" "${command[@]}" >> log 2>&1 3>&- &
   child=$!
   until grep -q 'TRIREME_FAULT: waiting' log; do
     kill -0 "$child"

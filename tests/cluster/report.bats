@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # run-tests: waits
-# trireme report of a run over a slow link between test hosts: the link is the bottleneck, and no rank
-# is blamed.
+# trireme report of a run over a slow link between test hosts: the link is the bottleneck. That equal ranks
+# are not blamed is in tests/unit/test_report.c: here other programs may slow a rank down.
 
 bats_require_minimum_version 1.5.0
 load ../ranks/support
@@ -33,7 +33,6 @@ field() { perl -MJSON::PP -e 'my $v = decode_json(do { local (@ARGV, $/) = "r.js
   [[ "$(field runs/0/answers/network/headline)" =~ ^"Yes: "[0-9.]+" % of a step waits for it" ]]
   [[ "$(field runs/0/answers/devices/headline)" =~ "all-reduce wait" ]]
   [[ "$(field runs/0/changes/0/what)" =~ "gradients in bf16" ]]
-  [ "$(field runs/0/straggler)" = unknown ]
   [ "$(field runs/0/answers/network/figures/sent_bytes)" != unknown ]
   perl -e 'exit !(abs($ARGV[0] - 1) < 0.05)' "$(field runs/0/answers/traffic/figures/ratio_to_ring)"
   [[ "$(field runs/0/answers/network/sentence)" =~ "busiest card (lan"[12]" on h"[12]")" ]]

@@ -35,7 +35,8 @@ typedef struct {
   const void *low;
 } Weights;
 
-typedef enum { ACT_RELU, ACT_GELU, ACT_SILU } Activation;
+/* ACT_GELU is the exact form, x * Phi(x) with erf. ACT_NONE is the identity: dropout alone. */
+typedef enum { ACT_RELU, ACT_GELU, ACT_SILU, ACT_TANH, ACT_NONE } Activation;
 
 /* Counter-based dropout. Whether an element is dropped depends on 16 bits of Philox 4x32-10 with
  * key *key (from run, step and micro-batch) and counter (site, element). Masks therefore do not
@@ -77,6 +78,20 @@ typedef struct {
   Dropout drop; /* dropout of the branch before it is added to the residual */
 } AddNorm;
 
+typedef enum {
+  HEAD_SOFTMAX, /* one class per row: cross entropy */
+  HEAD_SIGMOID, /* independent labels: binary cross entropy of each */
+  HEAD_SQUARE,  /* regression: squared error */
+} HeadKind;
+
+/* The loss of a classification or regression head; see Backend.head_loss. */
+typedef struct {
+  HeadKind kind;
+  size_t rows, labels;
+  const float *weight;    /* (labels) in backend memory; NULL: every weight is 1 */
+  float smoothing, scale; /* label smoothing (not HEAD_SQUARE); factor of the gradient */
+} HeadLoss;
+
 /* Scalars of one optimizer step, in backend memory, so that a captured graph reads the values of
  * each step. The caller sets the first five; `clip` computes the others. */
 typedef struct {
@@ -87,7 +102,8 @@ typedef struct {
   /* factor applied to every gradient; if it is not finite, the step is skipped */
   float grad_scale;
   double grad_norm; /* norm of the mean gradient, before clipping */
-  double loss[3];   /* sums computed by `loss`: smoothed, plain, correct predictions */
+  /* sums computed by `loss` or `head_loss`: smoothed, plain, correct predictions */
+  double loss[3];
 } StepNumbers;
 
 /* Adam or AdamW on a range of the flat parameters; see train/optim.h. */
@@ -183,6 +199,14 @@ typedef struct Backend {
                          const int32_t *id, const int32_t *position, size_t tokens, size_t d,
                          size_t words, size_t places, float scale, Dropout drop);
 
+  /* Copies rows: y (rows, d), row r = x[index[r]]. A negative index gives a row of zeros. */
+  void (*gather_rows)(const struct Backend *, void *y, const void *x, const int32_t *index,
+                      size_t rows, size_t d);
+  /* Backward of gather_rows: dx (tokens, d) = 0, then dx[index[r]] = dy[r]. Indices that are not
+   * negative must be distinct; rows with a negative index are skipped. */
+  void (*scatter_rows)(const struct Backend *, void *dx, const void *dy, const int32_t *index,
+                       size_t rows, size_t tokens, size_t d);
+
   /* Residual and layer norm: sum = x + dropout(branch); y = norm(sum) * gain + bias. With branch
    * NULL, sum is x and is not written. stat (rows, 2) receives mean and 1 / standard deviation
    * for the backward. */
@@ -216,10 +240,11 @@ typedef struct Backend {
 
   /* y (rows, width) = dropout(act(x + bias)); y may be x; bias (width) or NULL. The backward
    * needs x + bias; for ReLU it needs only `mask` (if not NULL): bit i % 8 of byte i / 8 is y[i]
-   * > 0. */
+   * > 0; for ACT_NONE nothing. */
   void (*activate)(const struct Backend *, void *y, uint8_t *mask, const void *x,
                    const void *bias, size_t rows, size_t width, Activation, Dropout);
-  /* Computes dx (rows, width) from dy; dx may be dy. kept: the mask of ReLU, otherwise x + bias.
+  /* Computes dx (rows, width) from dy; dx may be dy. kept: the mask of ReLU, NULL for ACT_NONE,
+   * otherwise x + bias.
    * dbias (width) = column sums of dx; dbias may be NULL. */
   void (*activate_backward)(const struct Backend *, void *dx, float *dbias, const void *dy,
                             const void *kept, size_t rows, size_t width, Activation, Dropout,
@@ -231,6 +256,22 @@ typedef struct Backend {
    * predictions to loss[2]. A row whose target is negative has no loss and gradient 0. */
   void (*loss)(const struct Backend *, void *logits, double *loss, const int32_t *target,
                size_t rows, size_t vocab, float smoothing, float scale);
+
+  /* Loss of a head and its gradient. Overwrites logits (rows, labels) with the gradient of (sum of
+   * the losses) * scale; with scale 0 the logits are unchanged. With e = smoothing, K = labels:
+   *   HEAD_SOFTMAX  target (rows): class number, below K; negative or NaN: no loss. -sum over c of
+   *                 q[c] * log(softmax(x)[c]), q[c] = weight[c] * (e / K + (c == target) * (1 - e)),
+   *                 as CrossEntropyLoss(weight, label_smoothing, reduction='sum') of PyTorch
+   *   HEAD_SIGMOID  target (rows, labels): 0 to 1; NaN: no loss. -weight[c] * t * log(sigmoid(x))
+   *                 - (1 - t) * log(1 - sigmoid(x)) with t = target * (1 - e) + e / 2, as
+   *                 BCEWithLogitsLoss(pos_weight, reduction='sum')
+   *   HEAD_SQUARE   target (rows, labels): NaN: no loss. weight[c] * (x - target)²
+   * Adds that sum to loss[0]; the sum with weights 1 and e = 0 to loss[1]; to loss[2] the number of
+   * correct rows. Softmax: the target has the largest logit, the smaller index among equal ones.
+   * Sigmoid: every label that is not NaN is on its side of 0.5 (0.5 itself is positive), and there
+   * is one. Square: 0. */
+  void (*head_loss)(const struct Backend *, void *logits, double *loss, const float *target,
+                    const HeadLoss *);
 
   /* Finds the k largest logits of each row, in decreasing order, equal ones by increasing id:
    * value and id (rows, k). lse (rows): log-sum-exp of the row. k <= vocab and k <= max_top_k. */

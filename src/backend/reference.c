@@ -256,6 +256,10 @@ static double apply_activation(Activation kind, double x) {
       return 0.5 * x * (1 + erf(x * SQRT_HALF));
     case ACT_SILU:
       return x / (1 + exp(-x));
+    case ACT_TANH:
+      return tanh(x);
+    case ACT_NONE:
+      return x;
   }
   return 0;
 }
@@ -270,6 +274,10 @@ static double activation_derivative(Activation kind, double x) {
     case ACT_SILU:
       s = 1 / (1 + exp(-x));
       return s * (1 + x * (1 - s));
+    case ACT_TANH:
+      return 1 / (cosh(x) * cosh(x));
+    case ACT_NONE:
+      return 1;
   }
   return 0;
 }
@@ -303,7 +311,8 @@ static void activate_backward(const Backend *b, void *dx_, float *dbias, const v
     if (kind == ACT_RELU)
       dx[i] = dy[i] * (mask[i / 8] >> i % 8 & 1 ? scale : 0);
     else
-      dx[i] = (float)(dy[i] * activation_derivative(kind, x[i])) * dropout_factor(drop, i);
+      dx[i] = (float)(dy[i] * activation_derivative(kind, kind == ACT_NONE ? 0 : x[i])) *
+              dropout_factor(drop, i);
     if (dbias) dbias[i % width] += dx[i];
   }
 }
@@ -394,6 +403,8 @@ static void ema(const Backend *b, float *e, const float *w, double keep, size_t 
 
 /* Sets the decoding operations; defined in reference_step.c. */
 void reference_step(Backend *b);
+/* Sets the operations of classification heads; defined in reference_head.c. */
+void reference_head(Backend *b);
 
 void backend_reference(Backend *b) {
   *b = (Backend){.name = "reference", .about = "reference: plain C, one thread", .threads = 1};
@@ -418,4 +429,5 @@ void backend_reference(Backend *b) {
   b->momentum = momentum;
   b->ema = ema;
   reference_step(b);
+  reference_head(b);
 }

@@ -178,6 +178,22 @@ static void embed_backward(const Backend *b, float *dtable, float *dplace, const
   end_call(c);
 }
 
+static void gather_rows(const Backend *b, void *y, const void *x, const int32_t *index,
+                        size_t rows, size_t d) {
+  double n = 2.0 * (double)rows * (double)d;
+  TimedBackend *c = begin_call(b, WORK_MOVE, 0, count_bytes(b, n) + 4.0 * (double)rows);
+  c->inner->gather_rows(c->inner, y, x, index, rows, d);
+  end_call(c);
+}
+
+static void scatter_rows(const Backend *b, void *dx, const void *dy, const int32_t *index,
+                         size_t rows, size_t tokens, size_t d) {
+  double n = (double)(rows + tokens) * (double)d;
+  TimedBackend *c = begin_call(b, WORK_MOVE, 0, count_bytes(b, n) + 4.0 * (double)rows);
+  c->inner->scatter_rows(c->inner, dx, dy, index, rows, tokens, d);
+  end_call(c);
+}
+
 static void add_norm(const Backend *b, void *sum, void *y, float *stat, const void *x,
                      const void *branch, const float *gain, const float *bias,
                      const AddNorm *n) {
@@ -237,13 +253,19 @@ static void activate(const Backend *b, void *y, uint8_t *mask, const void *x, co
   end_call(c);
 }
 
-/* `kept` is a bit mask for ReLU, otherwise an array of elements. */
+/* Returns the bytes of what the backward of an activation reads besides dy: n bits for ReLU,
+ * nothing for ACT_NONE, otherwise n elements. */
+static double count_kept(const Backend *b, Activation kind, double n) {
+  if (kind == ACT_NONE) return 0;
+  return kind == ACT_RELU ? n / 8 : count_bytes(b, n);
+}
+
 static void activate_backward(const Backend *b, void *dx, float *dbias, const void *dy,
                               const void *kept, size_t rows, size_t width, Activation kind,
                               Dropout drop, bool accumulate) {
   double n = (double)rows * (double)width,
          bias = dbias ? (accumulate ? 8.0 : 4.0) * (double)width : 0;
-  double bytes = count_bytes(b, 2 * n) + (kind == ACT_RELU ? n / 8 : count_bytes(b, n)) + bias;
+  double bytes = count_bytes(b, 2 * n) + count_kept(b, kind, n) + bias;
   TimedBackend *c = begin_call(b, WORK_ACTIVATE_BACKWARD, 0, bytes);
   c->inner->activate_backward(c->inner, dx, dbias, dy, kept, rows, width, kind, drop,
                               accumulate);
@@ -267,6 +289,17 @@ static void loss(const Backend *b, void *logits, double *sum, const int32_t *tar
   double n = (double)rows * (double)vocab * (scale != 0 ? 2 : 1);
   TimedBackend *c = begin_call(b, WORK_LOSS, 0, count_bytes(b, n) + 4.0 * (double)rows);
   c->inner->loss(c->inner, logits, sum, target, rows, vocab, smoothing, scale);
+  end_call(c);
+}
+
+static void head_loss(const Backend *b, void *logits, double *sum, const float *target,
+                      const HeadLoss *h) {
+  double rows = (double)h->rows, labels = (double)h->labels;
+  double targets = h->kind == HEAD_SOFTMAX ? rows : rows * labels;
+  double bytes = count_bytes(b, rows * labels * (h->scale != 0 ? 2 : 1)) + 4 * targets +
+                 (h->weight ? 4 * labels : 0);
+  TimedBackend *c = begin_call(b, WORK_LOSS, 0, bytes);
+  c->inner->head_loss(c->inner, logits, sum, target, h);
   end_call(c);
 }
 
@@ -345,6 +378,8 @@ static void replace_operations(TimedBackend *c) {
   b->linear_dw = linear_dw;
   b->embed = embed;
   b->embed_backward = embed_backward;
+  b->gather_rows = gather_rows;
+  b->scatter_rows = scatter_rows;
   b->add_norm = add_norm;
   b->add_norm_backward = add_norm_backward;
   b->attend = attend;
@@ -353,6 +388,7 @@ static void replace_operations(TimedBackend *c) {
   b->activate_backward = activate_backward;
   b->linear_relu_backward = linear_relu_backward;
   b->loss = loss;
+  b->head_loss = head_loss;
   b->square_sums = square_sums;
   b->square_sums_async = square_sums_async;
   b->clip = clip;

@@ -129,6 +129,12 @@ static void loss(const Backend *b, void *logits, double *sum, const int32_t *tar
   cpu.loss(b, logits, sum, target, rows, vocab, smoothing, scale);
 }
 
+static void head_loss(const Backend *b, void *logits, double *sum, const float *target,
+                      const HeadLoss *h) {
+  queued = true;
+  cpu.head_loss(b, logits, sum, target, h);
+}
+
 static void square_sums_async(const Backend *b, double *sums, const float *x, size_t n) {
   queued = true;
   cpu.square_sums_async(b, sums, x, n);
@@ -190,6 +196,7 @@ Err trireme_backend_cuda(Backend *b, const CudaSpec *s) {
   b->put = put;
   b->square_sums = square_sums;
   b->loss = loss;
+  b->head_loss = head_loss;
   b->square_sums_async = square_sums_async;
   b->adam = adam;
   b->pack = NULL; /* the CUDA backend does not pack weights */

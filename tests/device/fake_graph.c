@@ -50,6 +50,12 @@ typedef struct {
       Dropout drop;
     } embed_backward;
     struct {
+      void *to;
+      const void *from;
+      const int32_t *index;
+      size_t rows, tokens, d;
+    } rows;
+    struct {
       void *sum, *y;
       float *stat;
       const void *x, *branch;
@@ -101,6 +107,12 @@ typedef struct {
       size_t rows, vocab;
       float smoothing, scale;
     } loss;
+    struct {
+      void *logits;
+      double *sum;
+      const float *target;
+      HeadLoss h;
+    } head_loss;
     struct {
       double *sums;
       const float *x;
@@ -219,6 +231,16 @@ OPERATION(embed_backward, embed_backward,
            W.embed_backward.words, W.embed_backward.places, W.embed_backward.scale,
            W.embed_backward.drop),
           dtable, dplace, dx, id, pos, rows, d, words, places, scale, drop)
+OPERATION(gather_rows, rows,
+          (const Backend *b, void *y, const void *x, const int32_t *index, size_t rows,
+           size_t d),
+          (b, W.rows.to, W.rows.from, W.rows.index, W.rows.rows, W.rows.d), y, x, index, rows,
+          0, d)
+OPERATION(scatter_rows, rows,
+          (const Backend *b, void *dx, const void *dy, const int32_t *index, size_t rows,
+           size_t tokens, size_t d),
+          (b, W.rows.to, W.rows.from, W.rows.index, W.rows.rows, W.rows.tokens, W.rows.d), dx,
+          dy, index, rows, tokens, d)
 OPERATION(add_norm, norm,
           (const Backend *b, void *sum, void *y, float *stat, const void *x, const void *branch,
            const float *gain, const float *bias, const AddNorm *n),
@@ -263,6 +285,10 @@ OPERATION(loss, loss,
           (b, W.loss.logits, W.loss.sum, W.loss.target, W.loss.rows, W.loss.vocab,
            W.loss.smoothing, W.loss.scale),
           logits, sum, target, rows, vocab, smoothing, scale)
+OPERATION(head_loss, head_loss,
+          (const Backend *b, void *logits, double *sum, const float *target, const HeadLoss *h),
+          (b, W.head_loss.logits, W.head_loss.sum, W.head_loss.target, &W.head_loss.h), logits,
+          sum, target, *h)
 OPERATION(square_sums_async, square_sums,
           (const Backend *b, double *sums, const float *x, size_t n),
           (b, W.square_sums.sums, W.square_sums.x, W.square_sums.n), sums, x, n)
@@ -323,6 +349,8 @@ void fake_graph_fill(Backend *b) {
   b->linear_dw = linear_dw_;
   b->embed = embed_;
   b->embed_backward = embed_backward_;
+  b->gather_rows = gather_rows_;
+  b->scatter_rows = scatter_rows_;
   b->add_norm = add_norm_;
   b->add_norm_backward = add_norm_backward_;
   b->attend = attend_;
@@ -330,6 +358,7 @@ void fake_graph_fill(Backend *b) {
   b->activate = activate_;
   b->activate_backward = activate_backward_;
   b->loss = loss_;
+  b->head_loss = head_loss_;
   b->square_sums_async = square_sums_async_;
   b->clip = clip_;
   b->adam = adam_;

@@ -82,6 +82,7 @@ static Case upload_case(const Backend *b, Case *c, unsigned low) {
   }
   g.id = upload_ints(b, c->id, 512);
   g.pos = upload_ints(b, c->pos, 512);
+  if (c->index) g.index = upload_ints(b, c->index, MAX_ROWS);
   g.off_q = upload_ints(b, c->off_q, 6);
   g.off_k = upload_ints(b, c->off_k, 6);
   g.drop.key = upload_key(b, c->drop.key);
@@ -104,9 +105,9 @@ static Case download_case(const Backend *b, const Case *g, unsigned low) {
 
 static void drop_case(const Backend *b, Case *g) {
   for (int i = 0; i < ARRAYS; i++) b->release(b, g->a[i]);
-  void *rest[] = {
-      g->id, g->pos, g->off_q, g->off_k, g->sums, g->mask, (void *)(uintptr_t)g->drop.key};
-  for (int i = 0; i < 7; i++) b->release(b, rest[i]);
+  void *rest[] = {g->id,    g->pos,  g->index, g->off_q,
+                  g->off_k, g->sums, g->mask,  (void *)(uintptr_t)g->drop.key};
+  for (int i = 0; i < 8; i++) b->release(b, rest[i]);
 }
 
 /* Returns the tolerance of an operation. In bf16 and fp16 each stored value has one rounding

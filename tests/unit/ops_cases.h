@@ -38,6 +38,7 @@ typedef struct {
   float *a[ARRAYS]; /* inputs and outputs of the operation */
   size_t n[ARRAYS];
   int32_t *id, *pos, *off_q, *off_k;
+  int32_t *index; /* MAX_ROWS row numbers, distinct if not negative; or NULL */
   size_t rows, in, out, d, heads, sentences, q_rows;
   Dropout drop;
   Activation act;
@@ -50,6 +51,9 @@ typedef struct {
 
 #define MASK_BYTES ((size_t)2048 * 512 / 8)
 static uint8_t masks[MASK_BYTES];
+
+#define MAX_ROWS 2048
+static int32_t indices[MAX_ROWS];
 
 static void set(Case *c, int i, size_t n) {
   c->a[i] = draw(n);
@@ -163,6 +167,54 @@ static void do_activate_back(const Backend *b, Case *c) {
 static void do_loss(const Backend *b, Case *c) {
   b->loss(b, c->a[0], c->sums ? c->sums : c->loss, c->id, c->rows, c->out, 0.1f, 0.5f);
 }
+/* The activations that `act` of a shape does not select. */
+static void do_tanh(const Backend *b, Case *c) {
+  b->activate(b, c->a[1], NULL, c->a[0], c->a[5], c->rows, c->d, ACT_TANH, c->drop);
+}
+static void do_tanh_back(const Backend *b, Case *c) {
+  b->activate_backward(b, c->a[2], c->a[4], c->a[1], c->a[0], c->rows, c->d, ACT_TANH, c->drop,
+                       true);
+}
+static void do_dropout(const Backend *b, Case *c) {
+  b->activate(b, c->a[1], NULL, c->a[0], c->a[5], c->rows, c->d, ACT_NONE, c->drop);
+}
+static void do_dropout_back(const Backend *b, Case *c) {
+  b->activate_backward(b, c->a[2], c->a[4], c->a[1], NULL, c->rows, c->d, ACT_NONE, c->drop,
+                       false);
+}
+static void do_gather_rows(const Backend *b, Case *c) {
+  b->gather_rows(b, c->a[1], c->a[0], c->index, c->rows, c->d);
+}
+static void do_scatter_rows(const Backend *b, Case *c) {
+  b->scatter_rows(b, c->a[0], c->a[1], c->index, c->rows, c->n[0] / c->d, c->d);
+}
+static void run_head_loss(const Backend *b, Case *c, HeadKind kind, int weight, float scale) {
+  HeadLoss h = {.kind = kind,
+                .rows = c->rows,
+                .labels = c->out,
+                .weight = weight ? c->a[weight] : NULL,
+                .smoothing = 0.1f,
+                .scale = scale};
+  b->head_loss(b, c->a[0], c->sums ? c->sums : c->loss, c->a[1], &h);
+}
+static void do_head_softmax(const Backend *b, Case *c) {
+  run_head_loss(b, c, HEAD_SOFTMAX, 0, 0.5f);
+}
+static void do_head_softmax_weighted(const Backend *b, Case *c) {
+  run_head_loss(b, c, HEAD_SOFTMAX, 2, 0.5f);
+}
+static void do_head_sigmoid(const Backend *b, Case *c) {
+  run_head_loss(b, c, HEAD_SIGMOID, 0, 0.5f);
+}
+static void do_head_sigmoid_weighted(const Backend *b, Case *c) {
+  run_head_loss(b, c, HEAD_SIGMOID, 2, 0.5f);
+}
+static void do_head_square(const Backend *b, Case *c) {
+  run_head_loss(b, c, HEAD_SQUARE, 2, 0.5f);
+}
+static void do_head_no_gradient(const Backend *b, Case *c) {
+  run_head_loss(b, c, HEAD_SOFTMAX, 2, 0);
+}
 static void do_square_sums(const Backend *b, Case *c) {
   static double sums[256]; /* sums of squares of at most 2048 x 512 elements */
   b->square_sums(b, sums, c->a[0], c->n[0]);
@@ -263,6 +315,34 @@ static void make_loss(Case *c) {
   set(c, 0, c->rows * c->out);
 }
 
+/* Rows by index: every fifth index is negative, the others are distinct and not in order. */
+static void make_rows(Case *c) {
+  size_t tokens = 2 * c->rows + 3;
+  set(c, 0, tokens * c->d);
+  set(c, 1, c->rows * c->d);
+  c->index = indices;
+  for (size_t r = 0; r < c->rows && r < MAX_ROWS; r++)
+    indices[r] = r % 5 == 3 ? -1 : (int32_t)(tokens - 1 - 2 * r);
+}
+static void make_head(Case *c) {
+  make_loss(c);
+  set(c, 1, c->rows * c->out);
+  set(c, 2, c->out);
+  for (size_t i = 0; i < c->out; i++) c->a[2][i] = fabsf(c->a[2][i]) + 0.1f;
+}
+/* Class numbers; every seventh row has no loss. */
+static void make_head_softmax(Case *c) {
+  make_head(c);
+  for (size_t r = 0; r < c->rows; r++)
+    c->a[1][r] = r % 7 == 4 ? -1 : (float)rng_below(&rng, c->out);
+}
+/* Labels 0 and 1, and some between. */
+static void make_head_sigmoid(Case *c) {
+  make_head(c);
+  for (size_t i = 0; i < c->n[1]; i++)
+    c->a[1][i] = i % 6 == 5 ? 0.3f : (float)rng_below(&rng, 2);
+}
+
 /* Tolerances relative to the norm of an array, in units of fp32 rounding (2^-24). */
 static const struct {
   const char *name;
@@ -287,7 +367,21 @@ static const struct {
     {"activate with a bias", make_flat_back, do_activate_bias, 16, false, 0x02f},
     {"activate's mask", make_flat, do_mask, 4, false, 0x007},
     {"activate_backward", make_flat_back, do_activate_back, 16, false, 0x00f},
+    {"activate, tanh", make_flat_back, do_tanh, 16, false, 0x02f},
+    {"activate_backward, tanh", make_flat_back, do_tanh_back, 16, false, 0x00f},
+    {"activate, dropout alone", make_flat_back, do_dropout, 4, false, 0x02f},
+    {"activate_backward, dropout alone", make_flat_back, do_dropout_back, 16, false, 0x00f},
+    {"gather_rows", make_rows, do_gather_rows, 0, false, 0x003},
+    {"scatter_rows", make_rows, do_scatter_rows, 0, false, 0x003},
     {"loss", make_loss, do_loss, 32, false, 0x001},
+    {"head_loss, softmax", make_head_softmax, do_head_softmax, 32, false, 0x001},
+    {"head_loss, softmax, weights", make_head_softmax, do_head_softmax_weighted, 32, false,
+     0x001},
+    {"head_loss, sigmoid", make_head_sigmoid, do_head_sigmoid, 32, false, 0x001},
+    {"head_loss, sigmoid, weights", make_head_sigmoid, do_head_sigmoid_weighted, 32, false,
+     0x001},
+    {"head_loss, square", make_head, do_head_square, 32, false, 0x001},
+    {"head_loss, no gradient", make_head_softmax, do_head_no_gradient, 32, false, 0x001},
     {"square_sums", make_flat, do_square_sums, 4, false, 0x000},
     {"add", make_flat, do_add, 4, false, 0x000},
     {"adam", make_adam, do_adam, 8, false, 0x000},
@@ -327,7 +421,7 @@ static Case shape(int which) {
   return c;
 }
 
-static double off_by(const Case *a, const Case *b) {
+static inline double off_by(const Case *a, const Case *b) {
   double worst = 0;
   for (int i = 0; i < ARRAYS; i++) {
     double error = 0, size = 0;

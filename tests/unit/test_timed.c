@@ -231,6 +231,11 @@ static void test_timed_other_operations_count_bytes(void **state) {
   b->embed_backward(b, w, NULL, e, id, position, 3, 4, 6, 3, 1, (Dropout){0});
   b->loss(b, a, sums, id, 3, 8, 0, 0);
   b->loss(b, a, sums, id, 3, 8, 0, 1);
+  b->activate(b, e, NULL, a, NULL, 2, 4, ACT_NONE, (Dropout){0});
+  b->activate_backward(b, e, NULL, a, NULL, 2, 4, ACT_NONE, (Dropout){0}, false);
+  b->head_loss(b, a, sums, w, &(HeadLoss){.kind = HEAD_SOFTMAX, .rows = 3, .labels = 8});
+  b->head_loss(b, a, sums, w,
+               &(HeadLoss){HEAD_SIGMOID, .rows = 3, .labels = 8, .weight = w, .scale = 1});
   b->square_sums(b, sums, a, 24);
   b->clip(b, &now, sums, 1, losses);
   b->adam(b, w, m, v, a, 24, &(AdamStep){.epsilon = 1, .now = &now});
@@ -243,15 +248,19 @@ static void test_timed_other_operations_count_bytes(void **state) {
   b->put(b, e, a, 96);
   OK(b->get(b, e, a, 96));
   b->copy_rows(b, e, 8, a, 8, 3, 5);
+  b->gather_rows(b, e, a, position, 2, 4);
+  b->scatter_rows(b, e, a, position, 2, 5, 4);
   OK(timed_end(&c));
   assert_work(&c, WORK_NORM, 2, 0, 4 * (2 + 4) * 12 + 2 * (3 * 8 + 4 * 8));
   assert_work(&c, WORK_NORM_BACKWARD, 2, 0, 4 * (3 + 5) * 12 + 2 * 3 * 8 + 4 * (20 + 16));
-  assert_work(&c, WORK_ACTIVATE, 2, 0, 2 * 4 * (8 + 16) + 16 / 8 + 4 * 8);
-  assert_work(&c, WORK_ACTIVATE_BACKWARD, 2, 0, 3 * 4 * 8 + 2 * 4 * 16 + 16 / 8 + 8 * 8);
+  assert_work(&c, WORK_ACTIVATE, 3, 0, 2 * 4 * (8 + 8 + 16) + 16 / 8 + 4 * 8);
+  assert_work(&c, WORK_ACTIVATE_BACKWARD, 3, 0,
+              3 * 4 * 8 + 2 * 4 * 8 + 2 * 4 * 16 + 16 / 8 + 8 * 8);
   assert_work(&c, WORK_EMBED, 2, 0, 4 * (2 + 3) * 12 + 2 * 3 * 8);
-  assert_work(&c, WORK_LOSS, 2, 0, 4 * (1 + 2) * 24 + 2 * 3 * 4);
+  assert_work(&c, WORK_LOSS, 4, 0, 2 * 4 * (1 + 2) * 24 + 2 * 3 * 4 + 4 * 3 + 4 * 24 + 4 * 8);
   assert_work(&c, WORK_UPDATE, 7, 0, (4 + 28 + 20 + 12 + 12) * 24 + 8);
-  assert_work(&c, WORK_MOVE, 5, 0, 2 * 96 + 96 + 2 * 96 + 2 * 96 + 2 * 4 * 15);
+  assert_work(&c, WORK_MOVE, 7, 0,
+              2 * 96 + 96 + 2 * 96 + 2 * 96 + 2 * 4 * 15 + 4 * (16 + 2) + 4 * (28 + 2));
   timed_close(&c);
 }
 

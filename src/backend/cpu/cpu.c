@@ -1,5 +1,5 @@
 /* The CPU backend: selects the kernels for the instruction set of this machine and sets the table
- * of operations. Depends on gemm.h, fast/fast.h, host.h. */
+ * of operations. Depends on gemm.h, head.h, fast/fast.h, host.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/fast/fast.h"
 #include "backend/cpu/gemm.h"
+#include "backend/cpu/head.h"
 #include "backend/cpu/packed.h"
 #include "backend/host.h"
 #include "base/parallel.h"
@@ -146,6 +147,7 @@ Err backend_cpu(Backend *b, int threads, bool bf16) {
   isa.rows(b);
   isa.attend(b);
   isa.step(b);
+  cpu_fill_head(b);
   b->pack = packed_add;
   b->unpack = packed_free;
   b->linear = linear;

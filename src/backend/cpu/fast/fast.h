@@ -34,6 +34,9 @@ void cpu_column_sums(const Backend *b, float *sum, const float *x, size_t rows, 
 /* Executes multiply-adds on the calling thread and returns the number of FLOPs. */
 double FAST(fast_peak)(size_t rounds);
 
+/* Sets the activations of a Backend; fast_rows calls it. */
+void FAST(fast_activations)(Backend *b);
+
 /* Writes the dropout factors (0 or dropout_scale()) of n elements, beginning with element
  * `first`. `factor` must have room for n + 16 floats. */
 void FAST(fast_drop)(float *factor, Dropout drop, uint64_t first, size_t n);

@@ -13,6 +13,9 @@
 #define BOTTOM 40.0
 #define COLUMNS \
   600 /* of pixels: more points than that become two per column, lowest and highest */
+#define LARGEST \
+  1e300          /* larger values are gaps: differences and margins of them would overflow */
+#define TICKS 64 /* most ticks of an axis */
 
 /* Colours with enough contrast on white and on black. */
 static const char *const colours[PLOT_SERIES] = {"#3b7dd8", "#e07b1a", "#3c9a4e", "#d1495b",
@@ -45,7 +48,7 @@ void plot_escape(const char *text, Str *out) {
 }
 
 double plot_tick_step(double span, int most) {
-  if (!(span > 0) || !isfinite(span)) return 1;
+  if (!(span > 1 / LARGEST) || !isfinite(span)) return 1;
   double power = pow(10, floor(log10(span / most)));
   static const double factors[] = {1, 2, 5, 10};
   for (size_t i = 0; i < 4; i++)
@@ -70,13 +73,20 @@ char *plot_tick_text(char *out, double value) {
   return out;
 }
 
+/* Returns false for what is not finite, too. */
+static bool is_in_range(double value) {
+  return fabs(value) <= LARGEST;
+}
+
+/* Returns the place of a value on the y axis; NAN: it is not drawn. */
 static double get_y(const PlotLines *p, double y) {
+  if (!is_in_range(y)) return NAN;
   if (!p->is_log) return y;
-  return y > 0 ? log10(y) : NAN;
+  return y >= 1 / LARGEST ? log10(y) : NAN;
 }
 
 static bool is_drawn(const PlotLines *p, const PlotSeries *s, size_t i) {
-  return isfinite(s->x[i]) && isfinite(get_y(p, s->y[i]));
+  return is_in_range(s->x[i]) && !isnan(get_y(p, s->y[i]));
 }
 
 /* Finds the ranges of both axes. Returns false if there is nothing to draw. */
@@ -107,7 +117,7 @@ static bool find_ranges(const PlotLines *p, Axis *x, Axis *y) {
 /* Extends a range to whole ticks; a range of one value gets some space around it. */
 static double round_range(Axis *a, int most) {
   if (a->high - a->low < 1e-9 * fmax(fabs(a->high), 1e-9)) {
-    double space = a->high != 0 ? fabs(a->high) / 2 : 1;
+    double space = fabs(a->high) > 1e6 / LARGEST ? fabs(a->high) / 2 : 1;
     a->low -= space;
     a->high += space;
   }
@@ -150,8 +160,9 @@ static void add_y_tick(Str *out, const Axis *y, double at, double value) {
 static void add_log_ticks(Str *out, const Axis *y) {
   if (y->high - y->low < 1) {
     double low = pow(10, y->low), high = pow(10, y->high), step = plot_tick_step(high - low, 5);
-    for (double value = ceil(low / step) * step; value <= high; value += step)
-      add_y_tick(out, y, log10(value), value);
+    double first = ceil(low / step) * step;
+    for (int i = 0; i < TICKS && first + i * step <= high; i++)
+      add_y_tick(out, y, log10(first + i * step), first + i * step);
     return;
   }
   bool has_between = y->high - y->low < 2.5;
@@ -170,9 +181,9 @@ static void add_axes(const PlotLines *p, const Axis *x, double x_step, const Axi
   if (p->is_log)
     add_log_ticks(out, y);
   else
-    for (int i = 0; y->low + i * y_step <= y->high + y_step / 2 && i < 64; i++)
+    for (int i = 0; y->low + i * y_step <= y->high + y_step / 2 && i < TICKS; i++)
       add_y_tick(out, y, y->low + i * y_step, y->low + i * y_step);
-  for (int i = 0; x->low + i * x_step <= x->high + x_step / 2 && i < 64; i++) {
+  for (int i = 0; x->low + i * x_step <= x->high + x_step / 2 && i < TICKS; i++) {
     double value = x->low + i * x_step, pixel = place(x, value);
     str_addf(out, "<path d=\"M%.1f %.1fv4\" stroke=\"currentColor\"/>", pixel, HEIGHT - BOTTOM);
     add_text(out, pixel, HEIGHT - BOTTOM + 16, "middle", plot_tick_text(text, value));
@@ -281,7 +292,7 @@ void plot_lines(const PlotLines *p, Str *out) {
 static double sum_row(const PlotBars *b, const PlotRow *row) {
   double sum = 0;
   for (size_t i = 0; i < b->part_count; i++)
-    if (isfinite(row->values[i]) && row->values[i] > 0) sum += row->values[i];
+    if (is_in_range(row->values[i]) && row->values[i] > 0) sum += row->values[i];
   return sum;
 }
 
@@ -297,7 +308,7 @@ static void add_bar(const PlotBars *b, const PlotRow *row, double scale, double 
   char text[48], number[32];
   for (size_t i = 0; i < b->part_count; i++) {
     double value = row->values[i];
-    if (!isfinite(value) || value <= 0) continue;
+    if (!is_in_range(value) || value <= 0) continue;
     str_addf(out,
              "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"16\" fill=\"%s\"><title>", x,
              y, value * scale, colours[i % PLOT_SERIES]);
@@ -334,7 +345,7 @@ void plot_spark(const double *y, size_t points, size_t width, Str *out) {
   static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   double low = INFINITY, high = -INFINITY;
   for (size_t i = 0; i < points; i++) {
-    if (!isfinite(y[i])) continue;
+    if (!is_in_range(y[i])) continue;
     low = fmin(low, y[i]);
     high = fmax(high, y[i]);
   }
@@ -343,11 +354,12 @@ void plot_spark(const double *y, size_t points, size_t width, Str *out) {
     double sum = 0;
     size_t begin = c * points / width, end = (c + 1) * points / width, count = 0;
     for (size_t i = begin; i < end; i++) {
-      if (!isfinite(y[i])) continue;
+      if (!is_in_range(y[i])) continue;
       sum += y[i];
       count++;
     }
+    /* Rounding can place the mean of equal values a little below or above them. */
     double share = high > low && count ? (sum / (double)count - low) / (high - low) : 0;
-    str_add(out, count ? blocks[(int)fmin(7, floor(share * 8))] : " ");
+    str_add(out, count ? blocks[(int)fmax(0, fmin(7, floor(share * 8)))] : " ");
   }
 }

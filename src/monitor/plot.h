@@ -1,6 +1,7 @@
 /* Charts as SVG, for pages that load nothing: line charts and stacked bars. Axes and text have the
  * colour of the surrounding text (currentColor), so that a chart suits light and dark pages. Values
- * that are not finite are gaps. Names may be any UTF-8: they are escaped. Depends on base/str. */
+ * that are not finite, or beyond 1e300, are gaps. Names may be any UTF-8: they are escaped. Depends on
+ * base/str. */
 #ifndef MONITOR_PLOT_H
 #define MONITOR_PLOT_H
 

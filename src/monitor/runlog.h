@@ -127,6 +127,7 @@ typedef struct {
   struct RunReading *readings; /* values of the sample that is being read */
   size_t step_capacity, seconds_capacity, column_capacity, event_capacity, host_capacity;
   size_t next_column, ranks_events;
+  uint64_t last_event_step; /* latest step of the events that are not undone */
 } RunLog;
 
 /* Opens the run in `dir`, which must be a directory; reads nothing yet. After an error nothing has to

@@ -33,6 +33,7 @@ void runlog_drop_metrics(RunLog *log) {
   log->column_count = 0;
   log->event_count = 0;
   log->ranks_events = 0;
+  log->last_event_step = 0;
   log->records = 0;
   log->next_column = 0;
 }
@@ -154,16 +155,27 @@ static bool drop_points(const RunLog *log, RunColumn *c, uint64_t last) {
   return c->points < before;
 }
 
+/* Marks the events of later steps. Looks at no event unless there is one to mark: a file may have any
+ * number of lines with "undone_after". */
+static bool undo_events(RunLog *log, uint64_t step) {
+  uint64_t last = 0;
+  if (log->last_event_step <= step) return false;
+  for (size_t i = 0; i < log->event_count; i++) {
+    RunEvent *e = &log->events[i];
+    if (e->step > step)
+      e->is_undone = true;
+    else if (!e->is_undone && e->step > last)
+      last = e->step;
+  }
+  log->last_event_step = last;
+  return true;
+}
+
 static void undo_after(RunLog *log, uint64_t step) {
   bool has_dropped = false;
   for (size_t i = 0; i < log->column_count; i++)
     if (drop_points(log, &log->columns[i], step)) has_dropped = true;
-  for (size_t i = 0; i < log->event_count; i++) {
-    RunEvent *e = &log->events[i];
-    if (e->step <= step || e->is_undone) continue;
-    e->is_undone = true;
-    has_dropped = true;
-  }
+  if (undo_events(log, step)) has_dropped = true;
   while (log->records > 0 && log->step[log->records - 1] > step) log->records--;
   if (has_dropped) log->revision++;
 }
@@ -198,6 +210,7 @@ static LineResult add_event(RunLog *log, Scan *scan, const Record *r) {
       mem_dup(&e.line, scan->begin, e.len))
     return LINE_FAILED;
   log->events[log->event_count++] = e;
+  if (e.step > log->last_event_step) log->last_event_step = e.step;
   if (is_ranks) log->ranks_events++;
   return LINE_TAKEN;
 }

@@ -16,7 +16,7 @@ typedef struct RunReading {
 
 /* Path of the names of the objects and arrays that are open. */
 typedef struct {
-  size_t len[SCAN_DEPTH + 1];     /* of the path at each depth */
+  size_t len[SCAN_DEPTH + 2];     /* of the path at each depth, and of a value at the deepest */
   uint32_t index[SCAN_DEPTH + 1]; /* next item of the array at each depth */
   char text[RUNLOG_NAME];
   bool is_cut; /* it did not fit: values below it are ignored */

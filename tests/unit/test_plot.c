@@ -150,6 +150,38 @@ static void test_plot_spark_draws_low_and_high(void **state) {
   assert_string_equal(str_text(&text), "▁▃▆█");
 }
 
+/* Three times 0.35 divided by 3 is less than 0.35. */
+static void test_plot_spark_of_rounded_means_stays_within_the_blocks(void **state) {
+  (void)state;
+  double y[] = {0.35, 0.35, 0.35, 1, 1, 1};
+  plot_spark(y, 6, 2, &text);
+  assert_string_equal(str_text(&text), "▁█");
+}
+
+static void draw_extremes(double first, double second, bool is_log) {
+  double x[] = {1, 2}, y[] = {first, second};
+  PlotSeries s = {.name = "series", .x = x, .y = y, .points = 2, .has_dots = true};
+  PlotLines p = make_plot(&s, 1);
+  p.is_log = is_log;
+  plot_lines(&p, &text);
+  plot_spark(y, 2, 2, &text);
+  assert_int_equal(count_of("nan"), 0);
+  assert_int_equal(count_of("inf"), 0);
+}
+
+static void test_plot_of_extreme_values_ends(void **state) {
+  (void)state;
+  static const double extremes[] = {1.7e308, 1e308,   1e300,  1e-300,  1e-320,
+                                    0,       -1e-320, -1e300, -1.7e308};
+  size_t n = sizeof extremes / sizeof *extremes;
+  for (size_t i = 0; i < n; i++) {
+    for (size_t k = 0; k < n; k++) {
+      draw_extremes(extremes[i], extremes[k], /*is_log=*/false);
+      draw_extremes(extremes[i], extremes[k], /*is_log=*/true);
+    }
+  }
+}
+
 #define CASE(test) cmocka_unit_test_teardown(test, free_text)
 
 int main(void) {
@@ -165,6 +197,8 @@ int main(void) {
       CASE(test_plot_axes_take_the_colour_of_the_page),
       CASE(test_plot_bars_have_a_rectangle_for_each_part),
       CASE(test_plot_spark_draws_low_and_high),
+      CASE(test_plot_spark_of_rounded_means_stays_within_the_blocks),
+      CASE(test_plot_of_extreme_values_ends),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

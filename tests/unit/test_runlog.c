@@ -276,6 +276,38 @@ static void test_runlog_event_fields(void **state) {
   assert_false(runlog_event_item(ranks, "hosts", 2, text, sizeof text));
 }
 
+static void test_runlog_repeated_undoing_marks_each_event_once(void **state) {
+  (void)state;
+  add_metrics(
+      "{\"event\":\"a\",\"step\":10,\"seconds\":1}\n"
+      "{\"event\":\"b\",\"step\":3,\"seconds\":2}\n"
+      "{\"undone_after\":9,\"step\":9,\"seconds\":3}\n"
+      "{\"undone_after\":4,\"step\":4,\"seconds\":4}\n"
+      "{\"event\":\"c\",\"step\":5,\"seconds\":5}\n");
+  OK(runlog_read(&runlog));
+  uint64_t revision = runlog.revision;
+  assert_int_equal(runlog.last_event_step, 5);
+  add_metrics(
+      "{\"undone_after\":7,\"step\":7,\"seconds\":6}\n"
+      "{\"undone_after\":2,\"step\":2,\"seconds\":7}\n");
+  OK(runlog_read(&runlog));
+  assert_int_equal(runlog.last_event_step, 0);
+  assert_int_equal(runlog.revision, revision + 1);
+  for (size_t i = 0; i < 3; i++) assert_true(runlog.events[i].is_undone);
+}
+
+/* The deepest value that the scanner accepts. */
+static void test_runlog_value_of_a_sample_at_the_deepest_level(void **state) {
+  (void)state;
+  add_system(
+      "{\"time\":1,\"host\":\"h\",\"a\":{\"b\":{\"c\":{\"d\":{\"e\":{\"f\":{\"g\":[7,8]}}}}}}}"
+      "\n");
+  OK(runlog_read(&runlog));
+  const RunSeries *s = runlog_series(&runlog.hosts[0], "a/b/c/d/e/f/g/1");
+  assert_non_null(s);
+  assert_float_equal(s->value[0], 8, 0);
+}
+
 static void test_runlog_events_of_undone_steps_are_marked(void **state) {
   (void)state;
   add_metrics(
@@ -392,6 +424,8 @@ int main(void) {
       CASE(test_runlog_unprintable_name_is_ignored),
       CASE(test_runlog_event_fields),
       CASE(test_runlog_events_of_undone_steps_are_marked),
+      CASE(test_runlog_repeated_undoing_marks_each_event_once),
+      CASE(test_runlog_value_of_a_sample_at_the_deepest_level),
       CASE(test_runlog_many_ranks_events_are_thinned),
       CASE(test_runlog_samples_of_two_hosts),
       CASE(test_runlog_long_series_keeps_its_mean),

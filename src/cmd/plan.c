@@ -7,6 +7,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/out.h"
+#include "base/utf8.h"
 #include "cmd/cmd.h"
 #include "cmd/plan_measure.h"
 #include "data/dataset.h"
@@ -23,6 +25,7 @@
 #define NCCL_EFFICIENCY 0.8
 #define DEFAULT_LATENCY 25e-6 /* seconds of a message between machines */
 #define ADAM_MOMENTS    2
+#define MOST_PROCESSES  256 /* that --machine this starts at once */
 
 typedef struct {
   const OptSet *opts;
@@ -39,6 +42,7 @@ typedef struct {
   bool has_measurement;
   PlanMeasurement measurement;
   char source[64]; /* where the measurement comes from */
+  char machine_name[FILE_PATH_MAX];
 } Planning;
 
 static Err open_data(Planning *p) {
@@ -118,6 +122,12 @@ static Err measure_this(Planning *p) {
                    "--machine this is measured with one number of ranks; pass one number to "
                    "--gpus instead of %zu",
                    p->gpus.count);
+  if (measure.ranks > MOST_PROCESSES)
+    return err_set(
+        ERR_USAGE,
+        "--machine this starts a process for each of the --gpus, and %d are too many; "
+        "pass at most %d",
+        measure.ranks, MOST_PROCESSES);
   return plan_measure(&measure, &p->measurement);
 }
 
@@ -125,7 +135,7 @@ static Err measure_this(Planning *p) {
 static void use_measurement(Planning *p, const char *where) {
   PlanReport *r = &p->report;
   p->has_measurement = true;
-  snprintf(p->source, sizeof p->source, "%s", where);
+  utf8_visible(where, p->source, sizeof p->source);
   p->machine = plan_measurement_machine(&p->measurement, p->gpus.size[p->gpus.count - 1]);
   p->is_host = p->measurement.is_host;
   r->precision = p->measurement.precision;
@@ -151,7 +161,8 @@ static Err choose_machine(Planning *p) {
                    "that 'trireme bench train --json' wrote",
                    plan_machine_names(names));
   const PlanMachine *known = plan_machine_find(name);
-  r->machine_name = name;
+  utf8_visible(name, p->machine_name, sizeof p->machine_name);
+  r->machine_name = p->machine_name;
   r->batch_tokens = (uint32_t)opt_count(p->opts, "batch-tokens");
   r->machine = &p->machine;
   if (known) {
@@ -270,6 +281,13 @@ static Err set_compute(Planning *p) {
     return plan_machine_compute(&p->machine, plan_precision_find(r->precision), r->preset,
                                 p->model, &r->batch, c);
   plan_measurement_compute(&p->measurement, p->source, p->model, &r->batch, c);
+  /* A file was measured by one process, which had the cores that several ranks would share. */
+  bool is_file = strcmp(opt_text(p->opts, "machine"), "this") != 0;
+  bool has_several = p->gpus.size[p->gpus.count - 1] > 1;
+  size_t used = strlen(c->source);
+  if (is_file && has_several && p->is_host)
+    snprintf(c->source + used, sizeof c->source - used,
+             "; assumed: as fast with other ranks on the machine");
   return ERR_OK;
 }
 
@@ -297,6 +315,12 @@ static Err add_row(Planning *p, int nodes, int gpus) {
   PlanReport *r = &p->report;
   PlanRow *row = &r->row[r->rows++];
   uint64_t ranks = (uint64_t)nodes * (uint64_t)gpus;
+  if (ranks > PLAN_RANKS)
+    return err_set(
+        ERR_USAGE,
+        "%d machines of %d GPUs are %llu ranks; pass fewer --nodes or --gpus, at most "
+        "%d ranks in all",
+        nodes, gpus, (unsigned long long)ranks, PLAN_RANKS);
   if (r->input.micro_batches && ranks > r->input.micro_batches)
     return err_set(
         ERR_USAGE,
@@ -326,7 +350,7 @@ static Err print_report(const PlanReport *r, bool is_json) {
   else
     plan_print_text(r, &out);
   if (!err) err = str_check(&out);
-  if (!err) fputs(str_text(&out), stdout);
+  if (!err) err = out_print(str_text(&out));
   str_free(&out);
   return err;
 }

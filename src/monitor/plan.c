@@ -38,9 +38,19 @@ static double single_step(const PlanInput *in, uint32_t micro_batches) {
   return micro_batches * (in->compute.forward + in->compute.backward) + in->compute.update;
 }
 
+/* Bytes that a machine sends in all-reduces of all buckets. */
+static double sum_traffic(const PlanSchedule *s, const PlanNetwork *net,
+                          int bytes_per_element) {
+  double sum = 0;
+  for (size_t i = 0; i < s->buckets; i++) {
+    double bytes = (double)s->size[i] * bytes_per_element;
+    sum += plan_node_traffic(net, plan_choose_algorithm(net, bytes), bytes);
+  }
+  return sum;
+}
+
 static void add_communication(const PlanInput *in, PlanPoint *p) {
   const PlanSchedule *s = in->schedule;
-  double bytes = (double)s->elements * in->bytes_per_element;
   double largest = s->buckets ? (double)s->size[0] * in->bytes_per_element : 0;
   int ranks = p->net.nodes * p->net.gpus;
   if (ranks == 1) return;
@@ -54,12 +64,11 @@ static void add_communication(const PlanInput *in, PlanPoint *p) {
   p->exposed = r.exposed;
   p->hidden = r.exposed < r.total ? r.total - r.exposed : 0;
   p->copies = in->copies;
-  p->traffic = scale * plan_node_traffic(&p->net, p->algorithm, bytes);
+  p->traffic = scale * sum_traffic(s, &p->net, in->bytes_per_element);
   if (in->is_sharded) {
     PlanReduce gather = plan_reduce(s, &p->net, sizeof(float), 0, /*overlaps=*/false, 0.5);
     p->gather = gather.total;
-    p->traffic +=
-        0.5 * plan_node_traffic(&p->net, p->algorithm, (double)s->elements * sizeof(float));
+    p->traffic += 0.5 * sum_traffic(s, &p->net, sizeof(float));
   }
 }
 
@@ -78,17 +87,19 @@ static void add_faults(const PlanInput *in, PlanPoint *p) {
 
 void plan_predict(const PlanInput *in, int nodes, int gpus, PlanPoint *p) {
   uint32_t ranks = (uint32_t)nodes * (uint32_t)gpus;
+  /* NCCL has no tree for reduce-scatter and all-gather. */
+  PlanNcclAlgo nccl_algo = in->is_sharded ? PLAN_NCCL_RING : in->nccl_algo;
   *p = (PlanPoint){.net = {.nodes = nodes,
                            .gpus = gpus,
                            .is_nccl = in->is_nccl,
-                           .nccl_algo = in->nccl_algo,
+                           .nccl_algo = nccl_algo,
                            .link = in->link,
                            .local = in->local}};
   p->micro_batches = in->micro_batches ? in->micro_batches : ranks;
   p->rounds = (p->micro_batches + ranks - 1) / ranks;
   p->forward = p->rounds * in->compute.forward;
   p->backward = p->rounds * in->compute.backward;
-  p->update = in->compute.update;
+  p->update = in->is_sharded ? in->compute.update / ranks : in->compute.update;
   p->straggler = in->jitter * (p->forward + p->backward) * plan_expected_max((int)ranks);
   add_communication(in, p);
   p->step =

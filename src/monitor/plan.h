@@ -103,9 +103,10 @@ typedef struct {
   PlanNcclAlgo nccl_algo;
   int bytes_per_element; /* of gradients in messages: 4, or 2 for bf16 */
   bool overlaps;
-  bool is_sharded; /* reduce-scatter, and an all-gather of the new weights */
-  double copies;   /* seconds to copy the gradients to host memory and back; 0: not needed */
-  double jitter;   /* standard deviation of a rank's compute time over its mean */
+  /* Each rank updates its share of the weights: reduce-scatter, and an all-gather of the new weights. */
+  bool is_sharded;
+  double copies; /* seconds to copy the gradients to host memory and back; 0: not needed */
+  double jitter; /* standard deviation of a rank's compute time over its mean */
   PlanFaults faults;
   double total_tokens;
   double price; /* of an hour of one machine; 0: not known */
@@ -128,6 +129,8 @@ typedef struct {
   double lost; /* share of the time spent on checkpoints, restarts and repeated steps */
   double steps, hours, cost;
 } PlanPoint;
+#define PLAN_RANKS (1 << 20) /* most ranks of a prediction */
+/* nodes * gpus must not exceed PLAN_RANKS. */
 void plan_predict(const PlanInput *in, int nodes, int gpus, PlanPoint *point);
 
 /* Parses "400Gbit,5us": bits or bytes per second ("50GB"), and a latency, which may be missing

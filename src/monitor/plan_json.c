@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "monitor/plan_report.h"
 
-/* JSON has no infinity: what never happens is null. */
+/* JSON has no infinity: what never happens, or never ends, is null. */
 static json_t *finite_or_null(double value) {
   return isinf(value) ? json_null() : json_real(value);
 }
@@ -15,7 +15,7 @@ static json_t *pack_row(const PlanReport *r, const PlanRow *row) {
   const PlanPoint *p = &row->at;
   return json_pack(
       "{s:i, s:i, s:I, s:I, s:f, s:{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f},"
-      " s:s?, s:f, s:f, s:f, s:f, s:I, s:b, s:I, s:f, s:o,"
+      " s:s?, s:f, s:f, s:f, s:f, s:I, s:b, s:I, s:o, s:o,"
       " s:{s:o, s:o, s:o, s:f}}",
       "nodes", p->net.nodes, "gpus", p->net.gpus, "micro_batches", (json_int_t)p->micro_batches,
       "rounds", (json_int_t)p->rounds, "step_ms", 1e3 * p->step, "parts", "forward_ms",
@@ -26,8 +26,8 @@ static json_t *pack_row(const PlanReport *r, const PlanRow *row) {
       p->net.nodes * p->net.gpus > 1 ? plan_algorithm_name(p->algorithm) : NULL,
       "bytes_sent_per_node", p->traffic, "tgt_tok_s", p->rate, "speedup", p->speedup,
       "efficiency", p->efficiency, "memory_bytes", (json_int_t)row->memory, "fits",
-      (int)row->fits, "steps", (json_int_t)p->steps, "hours", p->hours, "cost",
-      r->input.price > 0 ? json_real(p->cost) : json_null(), "checkpoints", "mtbf_s",
+      (int)row->fits, "steps", (json_int_t)p->steps, "hours", finite_or_null(p->hours), "cost",
+      r->input.price > 0 ? finite_or_null(p->cost) : json_null(), "checkpoints", "mtbf_s",
       finite_or_null(p->mtbf), "best_interval_s", finite_or_null(p->best_interval),
       "interval_s", finite_or_null(p->interval), "lost", p->lost);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/jsondoc.h"
+#include "base/utf8.h"
 #include "monitor/plan_machine.h"
 
 static Err refuse_file(const char *where, const char *why) {
@@ -24,9 +25,10 @@ static double read_number(const json_t *object, const char *name, double otherwi
   return value >= 0 && value <= 1e15 ? value : NAN;
 }
 
+/* Copies a text, which is printed: control characters are escaped. */
 static void copy_text(const json_t *object, const char *name, char *out, size_t size) {
   const char *text = json_string_value(json_object_get(object, name));
-  snprintf(out, size, "%s", text ? text : "");
+  utf8_visible(text ? text : "", out, size);
 }
 
 /* Adds the milliseconds of one kind of operation to the part of the step it belongs to. */

@@ -61,12 +61,14 @@ static bool parse_size(const char *text, int *size, const char **rest) {
   return value >= 1 && value <= 65536;
 }
 
-static void add_range(PlanSizes *s, int last) {
+/* Returns false if the range does not fit. */
+static bool add_range(PlanSizes *s, int last) {
   int size = s->size[s->count - 1];
   while (size < last && s->count < PLAN_SIZES) {
     size = size > last / 2 ? last : 2 * size;
     s->size[s->count++] = size;
   }
+  return size == last;
 }
 
 Err plan_parse_sizes(const char *option, const char *text, PlanSizes *s) {
@@ -79,9 +81,9 @@ Err plan_parse_sizes(const char *option, const char *text, PlanSizes *s) {
       return refuse_sizes(option, text);
     s->count++;
     if (!str_starts(rest, "..")) continue;
-    if (!parse_size(rest + 2, &last, &rest) || last < s->size[s->count - 1])
+    if (!parse_size(rest + 2, &last, &rest) || last < s->size[s->count - 1] ||
+        !add_range(s, last))
       return refuse_sizes(option, text);
-    add_range(s, last);
   } while (*rest == ',');
   return *rest ? refuse_sizes(option, text) : ERR_OK;
 }

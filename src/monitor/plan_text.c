@@ -97,7 +97,7 @@ static void add_steps(const PlanReport *r, Str *out) {
 }
 
 static void add_run(const PlanReport *r, Str *out) {
-  char size[32], count[32], cost[32], mtbf[32], best[32];
+  char size[32], count[32], hours[32], cost[32], mtbf[32], best[32];
   str_addf(out, "\n%-9s %10s %10s %12s %14s %24s %8s\n", "the run", "steps", "hours", "cost",
            "failure every", "best checkpoint interval", "lost");
   for (size_t i = 0; i < r->rows; i++) {
@@ -107,9 +107,12 @@ static void add_run(const PlanReport *r, Str *out) {
     if (fails)
       snprintf(interval, sizeof interval, "%s, %.0f steps",
                str_of_seconds(best, p->best_interval), p->best_interval / p->step);
-    snprintf(cost, sizeof cost, r->input.price > 0 ? "%.2f" : "-", p->cost);
-    str_addf(out, "%-9s %10s %10.3f %12s %14s %24s %6.2f %%\n", name_size(size, &p->net),
-             str_of_count(count, (uint64_t)p->steps), p->hours, cost,
+    /* More failures than progress: the expected time is beyond any use, or infinite. */
+    bool ends = p->hours < 1e9;
+    snprintf(hours, sizeof hours, ends ? "%.3f" : "never ends", p->hours);
+    snprintf(cost, sizeof cost, ends && r->input.price > 0 ? "%.2f" : "-", p->cost);
+    str_addf(out, "%-9s %10s %10s %12s %14s %24s %6.2f %%\n", name_size(size, &p->net),
+             str_of_count(count, (uint64_t)p->steps), hours, cost,
              fails ? str_of_seconds(mtbf, p->mtbf) : "-", interval, 100 * p->lost);
   }
   str_addf(out,

@@ -181,7 +181,33 @@ near() { awk -v a="$1" -v b="$2" -v p="$3" 'BEGIN { exit !(a > b * (1 - p / 100)
   run "$TRIREME" plan --machine t4 --nodes 4 --link 25Gbit --micro-batches 2
   [ "$status" -eq 2 ]
   [[ "$output" == *"--micro-batches 2 are too few for 4 x 1 ranks"* ]]
+  run "$TRIREME" plan --machine t4 --nodes 65536 --gpus 65536 --link 25Gbit
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"65536 machines of 65536 GPUs are 4294967296 ranks"* ]]
+  run "$TRIREME" plan --machine this --gpus 65536
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"pass at most 256"* ]]
   run "$TRIREME" plan --machine this --gpus 1,2
   [ "$status" -eq 2 ]
   [[ "$output" == *"pass one number to --gpus"* ]]
+}
+
+@test "a run whose machines fail faster than they restart never ends" {
+  run "$TRIREME" plan --machine t4 --failures-per-node-day 100000 --restart-time 600s
+  [ "$status" -eq 0 ]
+  [[ "$output" == *" never ends "* ]]
+  run sizes --machine t4 --failures-per-node-day 100000 --restart-time 10000s --price-per-hour 1
+  [ "$status" -eq 0 ]
+  grep -q '"hours": null, "cost": null' json
+}
+
+@test "texts of a measurement cannot command a terminal, and several ranks of one process are assumed" {
+  name=$'here\x1b[31m.json'
+  echo '{"bench": "train", "backend": "cpu: \u001b]0;title\u0007", "preset": "tiny", "precision": "fp32", "batch_tokens": 256, "tgt_tok_s": 1000, "step_ms": 100}' > "$name"
+  run "$TRIREME" plan --preset tiny --machine "$name" --gpus 2
+  [ "$status" -eq 0 ]
+  [[ "$output" != *$'\x1b'* ]]
+  [[ "$output" == *"; assumed: as fast with other ranks on the machine)"* ]]
+  run "$TRIREME" plan --preset tiny --machine "$name" --json
+  [ "$status" -eq 0 ]
 }

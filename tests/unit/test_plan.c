@@ -248,6 +248,21 @@ static void test_predict_sharded_optimizer_gathers_weights(void **state) {
   assert_near(p.exposed, 0.5, 1e-12);
   assert_near(p.gather, 2, 1e-12);
   assert_near(p.traffic, 1600, 1e-12);
+  assert_near(p.update, 0.25, 1e-12); /* each rank updates its half */
+}
+
+/* NCCL reduces and gathers pieces by rings, even where a tree would be the faster all-reduce. */
+static void test_predict_sharded_optimizer_uses_rings(void **state) {
+  (void)state;
+  PlanInput in = make_input();
+  PlanPoint tree, ring;
+  in.nccl_algo = PLAN_NCCL_TREE;
+  plan_predict(&in, 2, 2, &tree);
+  in.is_sharded = true;
+  plan_predict(&in, 2, 2, &ring);
+  assert_int_equal(tree.algorithm, PLAN_TREE);
+  assert_int_equal(ring.algorithm, PLAN_RING);
+  assert_near(ring.traffic, 1.5 * tree.traffic, 1e-12);
 }
 
 static void test_predict_failures_cost_time(void **state) {
@@ -461,9 +476,10 @@ static void test_sizes_lists_and_ranges(void **state) {
 static void test_sizes_wrong_values_are_errors(void **state) {
   (void)state;
   PlanSizes s;
-  const char *wrong[] = {"",    "0",   "1,",     "1..",      "4..2",  "1...4",
-                         "x",   "1 2", "-1",     "1..70000", "65537", "99999999999999999999",
-                         "1.5", ",1",  "1..2..4"};
+  const char *wrong[] = {"",     "0",        "1,",      "1..",
+                         "4..2", "1...4",    "x",       "1 2",
+                         "-1",   "1..70000", "65537",   "99999999999999999999",
+                         "1.5",  ",1",       "1..2..4", "1..65536,1..65536,1..65536,1..65536"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
     if (plan_parse_sizes("nodes", wrong[i], &s) != ERR_USAGE)
       fail_msg("accepted: '%s'", wrong[i]);
@@ -492,6 +508,7 @@ int main(void) {
       cmocka_unit_test(test_predict_two_machines_by_hand),
       cmocka_unit_test(test_predict_rounds_and_stragglers),
       cmocka_unit_test(test_predict_sharded_optimizer_gathers_weights),
+      cmocka_unit_test(test_predict_sharded_optimizer_uses_rings),
       cmocka_unit_test(test_predict_failures_cost_time),
       cmocka_unit_test(test_predict_efficiency_never_grows_with_machines),
       cmocka_unit_test(test_schedule_of_base_covers_all_gradients_in_order),

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "monitor/facts_internal.h"
 
 /* Sets every number to NAN. */
@@ -53,8 +54,8 @@ static void set_unknown(RunFacts *f) {
                              &f->card.peak,
                              &f->card.speed,
                              &f->dropout,
+                             &f->checkpoint_step,
                              &f->target_tokens,
-                             &f->pairs_seen,
                              &f->train_pairs,
                              &f->train_lines,
                              &f->text_bytes,
@@ -72,7 +73,9 @@ static void set_name(RunFacts *f, const char *dir) {
   while (end > 1 && dir[end - 1] == '/') end--;
   size_t begin = end;
   while (begin > 0 && dir[begin - 1] != '/') begin--;
-  snprintf(f->name, sizeof f->name, "%.*s", (int)(end - begin), dir + begin);
+  char name[FILE_PATH_MAX];
+  snprintf(name, sizeof name, "%.*s", (int)(end - begin), dir + begin);
+  utf8_visible(name, f->name, sizeof f->name);
 }
 
 Err facts_read(RunFacts *f, const char *dir) {

@@ -42,7 +42,7 @@ typedef struct {
 typedef struct {
   RunLog log;
   char dir[FILE_PATH_MAX]; /* as given */
-  char name[FACTS_TEXT];   /* last part of it */
+  char name[FACTS_TEXT];   /* last part of it, with control characters escaped */
   Str config;
 
   /* The run was started `processes` times, first at `began`; the rest describes the last start. */
@@ -50,13 +50,15 @@ typedef struct {
   char version[FACTS_TEXT], compiler[FACTS_TEXT], system[FACTS_TEXT], device[FACTS_TEXT];
   char transport[FACTS_TEXT], allreduce[FACTS_TEXT], directory[1024];
   Str command;
+  double since_step; /* step at which the ranks, hosts or device last changed; 0: never */
 
   /* Time of the whole run, in seconds. */
   double seconds, step_seconds, valid_seconds, checkpoint_seconds, other_seconds;
   double wall_seconds; /* from the first to the last sample of a host, including pauses */
-  double restarts, rollbacks, undone_records;
+  double restarts, rollbacks;
 
   double last_step, epochs;
+  /* Means of steps, since since_step. */
   StepParts parts;
   double step_median, step_p95; /* ms, over the records */
   double tokens_per_s, pairs_per_s, tflops, mfu;
@@ -78,8 +80,9 @@ typedef struct {
   size_t rank_count; /* 0: not measured */
 
   /* Model, data and checkpoint. */
-  double dropout; /* the largest of its rates */
-  double target_tokens, pairs_seen;
+  double dropout;         /* the largest of its rates */
+  double checkpoint_step; /* of checkpoints/latest */
+  double target_tokens;   /* that were trained on, up to the last record */
   double train_pairs, train_lines, text_bytes, source_tokens, data_target_tokens;
   char data_dir[FILE_PATH_MAX];
   char checkpoint[FACTS_TEXT]; /* path below the run directory; empty: none */

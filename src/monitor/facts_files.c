@@ -10,16 +10,18 @@
 
 #include "base/file.h"
 #include "base/jsondoc.h"
+#include "base/mem.h"
 #include "base/utf8.h"
 #include "monitor/facts_internal.h"
 
-#define FILE_LIMIT ((size_t)16 << 20)
+#define FILE_LIMIT   ((size_t)16 << 20)
+#define CONFIG_LIMIT ((size_t)64 << 10) /* bytes of a config */
 
-/* Reads "dir/name". An empty text if it does not exist or cannot be read. */
-static void read_text(const char *dir, const char *name, Str *text) {
+/* Reads "dir/name". An empty text if it does not exist, cannot be read or is too large. */
+static void read_text(const char *dir, const char *name, size_t limit, Str *text) {
   char path[FILE_PATH_MAX];
   if (file_join(path, dir, name) || !file_exists(path)) return;
-  if (file_read(path, FILE_LIMIT, text)) str_clear(text);
+  if (file_read(path, limit, text)) str_clear(text);
 }
 
 /* Parses JSON; NULL if it is none. */
@@ -30,7 +32,7 @@ static json_t *parse(const char *text, size_t len) {
 
 static json_t *read_json(const char *dir, const char *name) {
   Str text = {0};
-  read_text(dir, name, &text);
+  read_text(dir, name, FILE_LIMIT, &text);
   json_t *json = parse(str_text(&text), text.len);
   str_free(&text);
   return json;
@@ -41,37 +43,63 @@ static double get_number(const json_t *json, const char *key) {
   return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+/* A number of things: whole, and exact in a double. Anything else is unknown. */
+static double get_count(const json_t *json, const char *key) {
+  double value = get_number(json, key);
+  return value >= 0 && value <= 9007199254740992.0 && floor(value) == value ? value : NAN;
+}
+
+/* A number of ranks: at least one. */
+static double get_ranks(const json_t *line) {
+  double ranks = get_count(line, "ranks");
+  return ranks >= 1 ? ranks : NAN;
+}
+
 /* Copies a text for a page: control characters are escaped. */
 static void get_text(const json_t *json, const char *key, char *out, size_t room) {
   const char *text = json_string_value(json_object_get(json, key));
   if (text) utf8_visible(text, out, room);
 }
 
-/* Counts the different names in a list. */
+static int compare_names(const void *a, const void *b) {
+  const char *const *left = a, *const *right = b;
+  return strcmp(*left, *right);
+}
+
+/* Counts the different names in a list; NAN if there are none. */
 static double count_hosts(const json_t *hosts) {
-  size_t count = 0, n = json_array_size(hosts);
+  size_t n = json_array_size(hosts), names = 0, count = 0;
+  const char **name;
+  if (n == 0 || mem_alloc(&name, n, sizeof *name)) return NAN;
   for (size_t i = 0; i < n; i++) {
-    const char *name = json_string_value(json_array_get(hosts, i));
-    bool is_new = name != NULL;
-    for (size_t k = 0; k < i && is_new; k++) {
-      const char *other = json_string_value(json_array_get(hosts, k));
-      if (other && strcmp(other, name) == 0) is_new = false;
-    }
-    count += is_new;
+    const char *text = json_string_value(json_array_get(hosts, i));
+    if (text) name[names++] = text;
   }
+  qsort(name, names, sizeof *name, compare_names);
+  for (size_t i = 0; i < names; i++) count += i == 0 || strcmp(name[i], name[i - 1]) != 0;
+  mem_free(name);
   return count ? (double)count : NAN;
 }
 
+/* Returns true if both are the same, or both unknown. */
+static bool is_same(double a, double b) {
+  return a == b || (isnan(a) && isnan(b));
+}
+
 static void take_process(RunFacts *f, const json_t *line) {
-  f->ranks = get_number(line, "ranks");
+  double ranks = f->ranks, hosts = f->hosts, step = get_count(line, "step");
+  char device[FACTS_TEXT];
+  memcpy(device, f->device, sizeof device);
+  f->ranks = get_ranks(line);
   f->hosts = count_hosts(json_object_get(line, "hosts"));
-  f->threads = get_number(line, "threads");
-  f->parameters = get_number(line, "parameters");
-  f->gradient_bytes = get_number(line, "gradient_bytes");
-  f->planned_steps = get_number(line, "steps");
+  f->threads = get_count(line, "threads");
+  f->parameters = get_count(line, "parameters");
+  f->gradient_bytes = get_count(line, "gradient_bytes");
+  f->planned_steps = get_count(line, "steps");
   get_text(line, "version", f->version, sizeof f->version);
   get_text(line, "compiler", f->compiler, sizeof f->compiler);
   get_text(line, "system", f->system, sizeof f->system);
+  f->device[0] = 0;
   get_text(line, "device", f->device, sizeof f->device);
   get_text(line, "transport", f->transport, sizeof f->transport);
   get_text(line, "allreduce", f->allreduce, sizeof f->allreduce);
@@ -79,11 +107,14 @@ static void take_process(RunFacts *f, const json_t *line) {
   str_clear(&f->command);
   const char *command = json_string_value(json_object_get(line, "command"));
   if (command) str_add(&f->command, command);
+  bool is_changed =
+      !is_same(ranks, f->ranks) || !is_same(hosts, f->hosts) || strcmp(device, f->device) != 0;
+  if (is_changed && f->processes > 1 && !isnan(step)) f->since_step = step;
 }
 
 static void read_processes(RunFacts *f) {
   Str text = {0};
-  read_text(f->dir, "processes.jsonl", &text);
+  read_text(f->dir, "processes.jsonl", FILE_LIMIT, &text);
   for (const char *at = str_text(&text); *at;) {
     size_t len = strcspn(at, "\n");
     json_t *line = parse(at, len);
@@ -110,8 +141,8 @@ static void read_model(RunFacts *f, const char *dir) {
   }
   json_decref(model);
   json_t *training = read_json(dir, "training.json");
-  f->target_tokens = get_number(training, "target_tokens");
-  f->pairs_seen = get_number(training, "pairs");
+  f->target_tokens = get_count(training, "target_tokens");
+  f->checkpoint_step = get_count(training, "step");
   json_decref(training);
 }
 
@@ -208,11 +239,11 @@ static void read_data(RunFacts *f) {
   const json_t *train = json_object_get(json_object_get(set, "splits"), "train");
   const json_t *bytes = json_object_get(train, "text_bytes");
   const json_t *tokens = json_object_get(train, "tokens");
-  f->train_pairs = get_number(train, "pairs");
-  f->train_lines = get_number(train, "lines");
-  f->text_bytes = get_number(bytes, "source") + get_number(bytes, "target");
-  f->source_tokens = get_number(tokens, "source");
-  f->data_target_tokens = get_number(tokens, "target");
+  f->train_pairs = get_count(train, "pairs");
+  f->train_lines = get_count(train, "lines");
+  f->text_bytes = get_count(bytes, "source") + get_count(bytes, "target");
+  f->source_tokens = get_count(tokens, "source");
+  f->data_target_tokens = get_count(tokens, "target");
   json_decref(set);
 }
 
@@ -224,7 +255,7 @@ Err facts_read_files(RunFacts *f) {
                    "%s is no run: it has neither a config nor metrics.jsonl; give a directory "
                    "that train --run wrote",
                    f->dir);
-  read_text(f->dir, "config", &f->config);
+  read_text(f->dir, "config", CONFIG_LIMIT, &f->config);
   read_processes(f);
   read_checkpoint(f);
   read_data(f);

@@ -121,9 +121,11 @@ static void list_gpus(RunFacts *f, const RunHost *h, Gpus *gpus) {
   }
 }
 
+/* Sorts the busiest first; GPUs of unknown use come last. */
 static int compare_gpus(const void *a, const void *b) {
   const GpuUse *left = a, *right = b;
-  return (left->busy < right->busy) - (left->busy > right->busy);
+  double x = isnan(left->busy) ? -1 : left->busy, y = isnan(right->busy) ? -1 : right->busy;
+  return (x < y) - (x > y);
 }
 
 static void add_value(Sum *sum, double value) {
@@ -206,20 +208,27 @@ void facts_sum_hosts(RunFacts *f) {
   if (isnan(f->hosts) && f->log.host_count) f->hosts = (double)f->log.host_count;
 }
 
+/* Returns true for a "ranks" event of the present ranks whose step was not undone. */
+static bool is_ranks_record(const RunFacts *f, const RunEvent *e) {
+  return !e->is_undone && (double)e->step > f->since_step && strcmp(e->kind, "ranks") == 0;
+}
+
 /* Finds the last "ranks" event: it has the latest number of ranks. */
 static const RunEvent *find_last_ranks(const RunFacts *f) {
-  for (size_t i = f->log.event_count; i-- > 0;) {
-    const RunEvent *e = &f->log.events[i];
-    if (!e->is_undone && strcmp(e->kind, "ranks") == 0) return e;
-  }
+  for (size_t i = f->log.event_count; i-- > 0;)
+    if (is_ranks_record(f, &f->log.events[i])) return &f->log.events[i];
   return NULL;
 }
 
-/* Adds the values of a record to sum (ranks). Returns false if it has another number of ranks. */
-static bool add_times(const RunEvent *e, const char *name, double *sum, size_t ranks) {
-  double values[FACTS_RANKS];
-  if (runlog_event_numbers(e, name, values, FACTS_RANKS) != ranks) return false;
-  for (size_t r = 0; r < ranks; r++) sum[r] += values[r];
+/* Adds the times of a record to sum (3, ranks). Returns false if it has another number of ranks, or not
+ * all three times. */
+static bool add_record(const RunEvent *e, double *sum, size_t ranks) {
+  static const char *const names[3] = {"rank_ms", "rank_wait_ms", "rank_data_ms"};
+  double values[3][FACTS_RANKS];
+  for (int i = 0; i < 3; i++)
+    if (runlog_event_numbers(e, names[i], values[i], FACTS_RANKS) != ranks) return false;
+  for (int i = 0; i < 3; i++)
+    for (size_t r = 0; r < ranks; r++) sum[(size_t)i * ranks + r] += values[i][r];
   return true;
 }
 
@@ -235,32 +244,25 @@ static void set_times(RunFacts *f, const RunEvent *last, const double *sum, doub
   }
 }
 
-/* Returns true for a "ranks" event whose step was not undone. */
-static bool is_ranks_record(const RunEvent *e) {
-  return !e->is_undone && strcmp(e->kind, "ranks") == 0;
-}
-
 Err facts_sum_ranks(RunFacts *f) {
   double values[FACTS_RANKS], records = 0, *sum;
   const RunEvent *last = find_last_ranks(f);
   if (!last) return ERR_OK;
   size_t n = runlog_event_numbers(last, "rank_ms", values, FACTS_RANKS), seen = 0, skipped = 0;
-  if (n == 0) return ERR_OK;
-  for (size_t i = 0; i < f->log.event_count; i++) seen += is_ranks_record(&f->log.events[i]);
+  bool is_of_others = !isnan(f->ranks) && (double)n != fmin(f->ranks, FACTS_RANKS);
+  if (n == 0 || is_of_others) return ERR_OK;
+  for (size_t i = 0; i < f->log.event_count; i++) seen += is_ranks_record(f, &f->log.events[i]);
   TRY(mem_alloc(&f->rank, n, sizeof *f->rank));
   TRY(mem_alloc(&sum, 3 * n, sizeof *sum));
   for (size_t i = 0; i < f->log.event_count; i++) {
     const RunEvent *e = &f->log.events[i];
-    if (!is_ranks_record(e)) continue;
+    if (!is_ranks_record(f, e)) continue;
     /* Like the times of rank 0, without the first of four or more records: it contains the start. */
     if (seen >= 4 && skipped++ == 0) continue;
-    if (!add_times(e, "rank_ms", sum, n)) continue;
-    records++;
-    (void)add_times(e, "rank_wait_ms", sum + n, n);
-    (void)add_times(e, "rank_data_ms", sum + 2 * n, n);
+    if (add_record(e, sum, n)) records++;
   }
-  f->rank_count = n;
-  set_times(f, last, sum, records);
+  if (records > 0) f->rank_count = n;
+  if (records > 0) set_times(f, last, sum, records);
   mem_free(sum);
   if (isnan(f->ranks)) f->ranks = (double)n;
   return ERR_OK;

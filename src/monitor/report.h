@@ -32,8 +32,8 @@ typedef struct {
   const char *id; /* in JSON and as an anchor: "overfitting" */
   const char *question;
   Verdict verdict;
-  char headline[160]; /* the answer in a few words */
-  char sentence[640]; /* the answer in one plain sentence, with its reason */
+  char headline[160];  /* the answer in a few words */
+  char sentence[1200]; /* the answer in plain sentences, with its reason */
   Figure figures[REPORT_FIGURES];
   size_t figure_count;
   Str chart;   /* SVG */

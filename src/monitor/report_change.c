@@ -24,9 +24,9 @@ static void add_energy(RunReport *r) {
   char text[96], seconds[32];
   double joules = or_zero(f->gpu_joules) + or_zero(f->cpu_joules);
   bool is_known = !isnan(f->gpu_joules) || !isnan(f->cpu_joules);
-  const char *what = isnan(f->cpu_joules)   ? "GPUs alone; the CPUs report no power"
-                     : isnan(f->gpu_joules) ? "CPUs alone"
-                                            : "GPUs and CPUs";
+  const char *what = isnan(f->cpu_joules)   ? "all GPUs of the hosts; the CPUs report no power"
+                     : isnan(f->gpu_joules) ? "the hosts' CPUs alone"
+                                            : "all GPUs and CPUs of the hosts";
   if (!is_known) {
     add_cost(r, "energy_kwh", "energy", NAN, "unknown: no GPU or CPU reported its power");
     return;
@@ -94,20 +94,59 @@ static void consider_data(const RunFacts *f, Candidates *c) {
       "(--threads one less), and use larger --batch-tokens.");
 }
 
+static double get_load(const RankTimes *t) {
+  return t->work + t->data;
+}
+
+/* Returns true if all ranks on the host of rank `slowest` are slower than all others, and there are
+ * several: the host is slow. */
+static bool is_host_slow(const RunFacts *f, size_t slowest) {
+  const char *host = f->rank[slowest].host;
+  double least = INFINITY, most = 0;
+  size_t here = 0;
+  for (size_t r = 0; r < f->rank_count; r++) {
+    double load = get_load(&f->rank[r]);
+    bool is_here = strcmp(f->rank[r].host, host) == 0;
+    here += is_here;
+    if (is_here)
+      least = fmin(least, load);
+    else
+      most = fmax(most, load);
+  }
+  return *host && here > 1 && here < f->rank_count && least > most;
+}
+
+/* Returns by how much the slowest rank, or the ranks of its host, exceed the next slower one: steps
+ * become shorter by that and not by more. */
+static double get_saved_ms(const RunFacts *f, size_t slowest, bool with_host) {
+  double next = 0;
+  for (size_t r = 0; r < f->rank_count; r++) {
+    bool is_here =
+        r == slowest || (with_host && strcmp(f->rank[r].host, f->rank[slowest].host) == 0);
+    if (!is_here) next = fmax(next, get_load(&f->rank[r]));
+  }
+  return get_load(&f->rank[slowest]) - next;
+}
+
 static void consider_straggler(const RunFacts *f, Candidates *c) {
   Waiting w = report_waiting(f);
   if (w.slowest == SIZE_MAX) return;
   char what[200], how[320], ms[32];
   const char *host = f->rank[w.slowest].host;
-  snprintf(what, sizeof what, "Make rank %zu%s%s as fast as the others", w.slowest,
-           *host ? " on " : "", host);
-  snprintf(how, sizeof how,
-           "It %s %s longer per step than the mean of the others, who wait for it: look for "
-           "%s (trireme doctor), or leave the machine out.",
-           w.is_data ? "waits for data" : "works", report_ms(ms, w.slowest_extra),
-           w.is_data ? "a slow disk or file system there"
-                     : "other processes, fewer cores, heat or lower clocks there");
-  set_change(add_change(c, get_run_seconds(f, w.slowest_extra)), what, how);
+  bool is_host = is_host_slow(f, w.slowest);
+  if (is_host)
+    snprintf(what, sizeof what, "Make the ranks on %s as fast as the others", host);
+  else
+    snprintf(what, sizeof what, "Make rank %zu%s%s as fast as the others", w.slowest,
+             *host ? " on " : "", host);
+  snprintf(
+      how, sizeof how,
+      "Rank %zu %s %s longer per step than the mean of the others, who wait for it: look for "
+      "%s (trireme doctor), or leave the machine out.",
+      w.slowest, w.is_data ? "waits for data" : "works", report_ms(ms, w.slowest_extra),
+      w.is_data ? "a slow disk or file system there"
+                : "other processes, fewer cores, heat or lower clocks there");
+  set_change(add_change(c, get_run_seconds(f, get_saved_ms(f, w.slowest, is_host))), what, how);
 }
 
 /* The time that even the last rank waits is transfer that is not hidden. Half the bytes halve the

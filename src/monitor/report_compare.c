@@ -7,12 +7,14 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "metric/lines.h"
 #include "metric/metric.h"
 #include "monitor/report_internal.h"
 
-#define RESAMPLES 1000  /* sacreBLEU's default for --paired-bs */
-#define SEED      12345 /* sacreBLEU's default */
+#define RESAMPLES    1000  /* sacreBLEU's default for --paired-bs */
+#define SEED         12345 /* sacreBLEU's default */
+#define MOST_OPTIONS 1024  /* lines of a config that are compared */
 
 static CompareRow *add_row(Report *r, const char *key, const char *label) {
   if (r->row_count == COMPARE_ROWS) return NULL;
@@ -85,7 +87,9 @@ static void get_option(const RunFacts *f, const char *name, char *out, size_t ro
   if (!facts_option(f, name, out, room)) snprintf(out, room, "default");
 }
 
-static bool has_row(const Report *r, const char *label) {
+static bool has_row(const Report *r, const char *name) {
+  char label[sizeof r->rows->label];
+  utf8_visible(name, label, sizeof label);
   for (size_t i = 0; i < r->row_count; i++)
     if (!r->rows[i].key && strcmp(r->rows[i].label, label) == 0) return true;
   return false;
@@ -96,7 +100,7 @@ static void add_option(Report *r, const char *name) {
   CompareRow row = {0};
   bool differs = false;
   if (strcmp(name, "run") == 0 || has_row(r, name) || r->row_count == COMPARE_ROWS) return;
-  snprintf(row.label, sizeof row.label, "%s", name);
+  utf8_visible(name, row.label, sizeof row.label);
   for (size_t i = 0; i < r->run_count; i++) {
     row.value[i] = NAN;
     get_option(&r->runs[i]->facts, name, row.shown[i], sizeof row.shown[i]);
@@ -107,7 +111,9 @@ static void add_option(Report *r, const char *name) {
 
 static void add_options(Report *r) {
   for (size_t i = 0; i < r->run_count; i++) {
-    for (const char *at = str_text(&r->runs[i]->facts.config); *at;) {
+    size_t lines = 0;
+    for (const char *at = str_text(&r->runs[i]->facts.config); *at && lines < MOST_OPTIONS;
+         lines++) {
       char name[64];
       size_t line = strcspn(at, "\n"), len = strcspn(at, " =\n");
       if (len > 0 && len < sizeof name) {
@@ -194,7 +200,7 @@ static Err compare_bleu(Report *r, size_t i, const Scored *first, const Scored *
            "samples, %zu sentences).",
            score.score, of_other.ci, base.score, of_base.ci, r->runs[0]->facts.name,
            score.score - base.score, p,
-           p < 0.05 ? "a real difference" : "not distinguishable from chance", RESAMPLES,
+           p < 0.05 ? "significant at 5 %" : "not distinguishable from chance", RESAMPLES,
            first->output.lines);
   return ERR_OK;
 }

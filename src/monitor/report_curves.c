@@ -24,12 +24,18 @@ static Err answer_duration(RunReport *r) {
                  report_count(steps, f->last_step));
   report_say(a,
              "Training took %s: %s in steps, %s in validations, %s for everything else "
-             "(start, saving at the end, averaging).",
+             "(start, saving at the end, averaging%s).",
              time, report_seconds(part[0], f->step_seconds),
              report_seconds(part[1], f->valid_seconds),
-             report_seconds(part[2], f->other_seconds));
+             report_seconds(part[2], f->other_seconds),
+             f->rollbacks > 0 ? ", steps that roll-backs undid" : "");
   if (f->restarts > 0 || f->rollbacks > 0)
-    report_say(a, " There were %.0f restarts and %.0f roll-backs.", f->restarts, f->rollbacks);
+    report_say(a, " Restarts: %.0f, roll-backs: %.0f.", f->restarts, f->rollbacks);
+  if (f->processes > 1)
+    report_say(a,
+               " %.0f processes trained one after another; what each did after its last "
+               "checkpoint, and the time between them, is not part of the training time.",
+               f->processes);
   report_figure(a, "seconds", "training time", f->seconds, "%s", time);
   report_figure(a, "step_seconds", "in steps", f->step_seconds, "%s", part[0]);
   report_figure(a, "valid_seconds", "in validations", f->valid_seconds, "%s", part[1]);
@@ -73,47 +79,83 @@ static double get_limit(const Curve *valid) {
   return fmax(isnan(noise) ? 0 : 3 * noise, 0.01 * valid->y[find_lowest(valid)]);
 }
 
-static void judge_slope(Answer *a, const RunFacts *f, const Curve *valid, const Trend *t) {
-  double gain = -t->slope * 0.1 * f->last_step, now = valid->y[valid->points - 1];
+/* What another tenth of the run would lower the validation loss by if it went on along the line, as a
+ * share of the loss: the estimate, and the most that the noise allows (97.5 %). */
+typedef struct {
+  double likely, most;
+} Gain;
+
+static Gain estimate_gain(const RunFacts *f, const Trend *t, double loss) {
+  double steps = 0.1 * f->last_step;
+  return (Gain){.likely = -t->slope * steps / loss,
+                .most = (t->limit * t->error - t->slope) * steps / loss};
+}
+
+/* The loss is above its lowest by more than its noise, and does not fall again. */
+static void say_past_best(Answer *a, const Curve *valid, const Trend *t) {
   size_t best = find_lowest(valid);
-  double per_1000 = 1000 * t->slope;
-  bool is_past = valid->y[valid->points - 1] - valid->y[best] > get_limit(valid);
-  if (is_past && !trend_is_significant(t)) {
-    report_verdict(a, VERDICT_BAD, "Past its best: the loss was lowest at step %.0f",
-                   valid->x[best]);
-    report_say(
-        a,
-        "The validation loss was lowest at step %.0f (%.4f), rose, and stays at %.4f within "
-        "its noise (±%.4f).",
-        valid->x[best], valid->y[best], now, t->noise);
-  } else if (!trend_is_significant(t)) {
-    report_verdict(a, VERDICT_GOOD, "Yes: the validation loss no longer changes");
-    report_say(
-        a,
-        "Over the last %zu validations the loss changes by %+.4f per 1,000 steps, which is "
-        "within its noise (±%.4f per validation).",
-        t->points, per_1000, t->noise);
-  } else if (t->slope > 0) {
+  double now = valid->y[valid->points - 1];
+  if (trend_is_significant(t)) {
     report_verdict(a, VERDICT_BAD, "Past its best: the loss rises since step %.0f",
                    valid->x[best]);
     report_say(a,
                "The validation loss rises by %.4f per 1,000 steps, more than its noise (±%.4f) "
                "explains; it was lowest at step %.0f.",
-               per_1000, t->noise, valid->x[best]);
-  } else if (gain < SMALL_GAIN * now) {
-    report_verdict(a, VERDICT_MIXED, "Nearly: it improves, but slowly");
+               1000 * t->slope, t->noise, valid->x[best]);
+    return;
+  }
+  report_verdict(a, VERDICT_BAD, "Past its best: the loss was lowest at step %.0f",
+                 valid->x[best]);
+  report_say(
+      a,
+      "The validation loss was lowest at step %.0f (%.4f) and is %.4f now, which is more "
+      "than its noise (±%.4f) explains.",
+      valid->x[best], valid->y[best], now, t->noise);
+}
+
+/* The slope is negative beyond doubt. */
+static void say_falling(Answer *a, const Trend *t, Gain gain) {
+  bool is_slow = gain.likely < SMALL_GAIN;
+  report_verdict(
+      a, VERDICT_MIXED, "%s",
+      is_slow ? "Nearly: it improves, but slowly" : "No: the validation loss still falls");
+  report_say(
+      a,
+      "Over the last %zu validations the loss falls by %.4f per 1,000 steps, more than its "
+      "noise (±%.4f) explains; at this slope another tenth of the run would lower it by "
+      "%.2g %%, and by less if the curve flattens.",
+      t->points, -1000 * t->slope, t->noise, 100 * gain.likely);
+}
+
+static void judge_slope(Answer *a, const RunFacts *f, const Curve *valid, const Trend *t) {
+  double now = valid->y[valid->points - 1];
+  Gain gain = estimate_gain(f, t, now);
+  bool is_falling = trend_is_significant(t) && t->slope < 0;
+  bool is_past = now - valid->y[find_lowest(valid)] > get_limit(valid);
+  if (!isfinite(gain.most)) {
+    report_verdict(a, VERDICT_UNKNOWN, "Unknown: the losses have no slope");
+    report_say(a, "No line can be drawn through the last %zu validation losses.", t->points);
+  } else if (is_falling) {
+    say_falling(a, t, gain);
+  } else if (is_past) {
+    say_past_best(a, valid, t);
+  } else if (gain.most < SMALL_GAIN) {
+    report_verdict(a, VERDICT_GOOD, "Yes: the validation loss no longer %s",
+                   trend_is_significant(t) ? "falls" : "changes");
     report_say(
         a,
-        "The validation loss still falls by %.4f per 1,000 steps, more than its noise "
-        "(±%.4f) explains, but another tenth of the run would lower it by less than %.1f %%.",
-        -per_1000, t->noise, 100 * SMALL_GAIN);
+        "Over the last %zu validations the loss changes by %+.4f ± %.4f per 1,000 steps: "
+        "with what its noise allows, another tenth of the run would lower it by less than "
+        "%.1f %%.",
+        t->points, 1000 * t->slope, 1000 * t->limit * t->error, 100 * SMALL_GAIN);
   } else {
-    report_verdict(a, VERDICT_MIXED, "No: the validation loss still falls");
+    report_verdict(a, VERDICT_UNKNOWN, "Unclear: the noise hides whether the loss still falls");
     report_say(
         a,
-        "Over the last %zu validations the loss falls by %.4f per 1,000 steps, more than its "
-        "noise (±%.4f) explains; at this slope another tenth of the run would bring %.4f.",
-        t->points, -per_1000, t->noise, gain);
+        "Over the last %zu validations the loss changes by %+.4f ± %.4f per 1,000 steps: "
+        "it may be constant, and it may fall so that another tenth of the run lowers it by "
+        "%.2g %%; more validations, or a larger validation set, would tell.",
+        t->points, 1000 * t->slope, 1000 * t->limit * t->error, 100 * gain.most);
   }
 }
 
@@ -191,28 +233,50 @@ static void mention_dropout(Answer *a, const RunFacts *f) {
     report_say(a, " There was no dropout, so both losses are measured alike.");
 }
 
+/* Returns the mean training loss just before validation i: over half the distance of the last two
+ * validations, because the loss of a few batches is noisy. NAN: there is no record. */
+static double get_train_loss(const Curve *train, const Curve *valid, size_t i) {
+  size_t n = valid->points, count = 0;
+  double from = valid->x[i] - (valid->x[n - 1] - valid->x[n - 2]) / 2, sum = 0;
+  for (size_t k = 0; k < train->points && train->x[k] <= valid->x[i]; k++) {
+    if (train->x[k] <= from) continue;
+    sum += train->y[k];
+    count++;
+  }
+  return count ? sum / (double)count : get_at(train, valid->x[i]);
+}
+
 static void judge_overfitting(Answer *a, const Curve *train, const Curve *valid) {
   size_t n = valid->points, best = find_lowest(valid);
   double rise = valid->y[n - 1] - valid->y[best], limit = get_limit(valid);
-  double before = get_at(train, valid->x[best]), now = get_at(train, valid->x[n - 1]);
-  if (n - 1 - best >= 2 && rise > limit && now < before) {
+  double before = get_train_loss(train, valid, best), now = get_train_loss(train, valid, n - 1);
+  if (rise <= limit) {
+    report_verdict(a, VERDICT_GOOD, "No");
+    report_say(a,
+               "The validation loss is at its lowest, or above it by no more than its noise or "
+               "1 %% (%.4f now, %.4f at best).",
+               valid->y[n - 1], valid->y[best]);
+  } else if (n - 1 - best < 2) {
+    report_verdict(a, VERDICT_MIXED, "Not clearly: too early to tell");
+    report_say(
+        a,
+        "The last validation loss is %.4f above the one before it, which was the lowest; "
+        "one validation is not enough to tell.",
+        rise);
+  } else if (now < before) {
     report_verdict(a, VERDICT_BAD, "Yes, since step %.0f", valid->x[best]);
     report_say(a,
                "From step %.0f on the training loss fell further (%.4f to %.4f) while the "
                "validation loss rose from %.4f to %.4f.",
                valid->x[best], before, now, valid->y[best], valid->y[n - 1]);
-  } else if (rise > limit) {
-    report_verdict(a, VERDICT_MIXED, "Not clearly");
+  } else {
+    report_verdict(a, VERDICT_MIXED, "Not clearly: the training loss did not fall either");
     report_say(
         a,
-        "The last validation loss is %.4f above its lowest, but that is too few validations "
-        "ago, or the training loss rose too.",
-        rise);
-  } else {
-    report_verdict(a, VERDICT_GOOD, "No");
-    report_say(
-        a, "The validation loss is at its lowest, within its noise (%.4f now, %.4f at best).",
-        valid->y[n - 1], valid->y[best]);
+        "The validation loss rose by %.4f since step %.0f, but the training loss did not "
+        "fall (%.4f to %.4f): that is no overfitting; look at the learning rate and at "
+        "grad_norm.",
+        rise, valid->x[best], before, now);
   }
   report_figure(a, "lowest_valid_nll", "lowest validation loss", valid->y[best],
                 "%.4f at step %.0f", valid->y[best], valid->x[best]);
@@ -228,7 +292,7 @@ static void answer_overfitting(RunReport *r, const Curve *train, const Curve *va
     report_say(a, "There are %zu validations; at least 3 are needed beside the training loss.",
                n);
   } else {
-    double last = get_at(train, valid->x[n - 1]);
+    double last = get_train_loss(train, valid, n - 1);
     report_figure(a, "train_nll", "training loss", last, "%.4f", last);
     report_figure(a, "valid_nll", "validation loss", valid->y[n - 1], "%.4f", valid->y[n - 1]);
     report_figure(a, "gap", "gap", valid->y[n - 1] - last, "%+.4f", valid->y[n - 1] - last);
@@ -258,19 +322,50 @@ static const char *describe_schedule(const char *name) {
       {"inverse-sqrt", "falls with the inverse square root of the step"},
       {"cosine", "falls along half a cosine"},
       {"polynomial", "falls along a polynomial"},
+      {"polynomial-decay", "falls along a polynomial"},
       {"exponential", "falls by a constant factor at equal distances"},
       {"piecewise", "falls in steps, at the milestones"},
       {"inverse-time", "falls with the inverse of the step"},
+      {"inverse", "falls with the inverse of the step"},
       {"constant", "stays constant"},
+      {"constant-with-warmup", "stays constant"},
       {"fixed", "stays constant"}};
   for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++)
     if (strcmp(schedules[i][0], name) == 0) return schedules[i][1];
   return "follows the schedule of the config";
 }
 
+/* Explains the curve by the options of the run. */
+static void explain_rate(Answer *a, const RunFacts *f, const Curve *rate, size_t peak) {
+  char scheduler[64] = "noam", warmup[32] = "8000";
+  size_t n = rate->points;
+  /* Names of earlier versions; the present ones override them. */
+  facts_option(f, "lr-policy", scheduler, sizeof scheduler);
+  facts_option(f, "warmup", warmup, sizeof warmup);
+  facts_option(f, "lr-scheduler", scheduler, sizeof scheduler);
+  facts_option(f, "warmup-steps", warmup, sizeof warmup);
+  const char *settles = rate->y[n - 1] < rate->y[peak] ? ", so that the weights settle" : "";
+  if (peak == n - 1 && f->last_step < atof(warmup))
+    report_say(a,
+               "The rate rose from %.3g to %.3g and did not reach the end of its warm-up of %s "
+               "steps, after which it %s: small steps at first keep Adam's "
+               "estimates, which begin with little data, from doing damage.",
+               rate->y[0], rate->y[peak], warmup, describe_schedule(scheduler));
+  else if (atof(warmup) > 0)
+    report_say(
+        a,
+        "The rate rises linearly during the warm-up of %s steps, because Adam's estimates "
+        "begin with little data, to %.3g near step %.0f, then it %s%s; it ends at %.3g.",
+        warmup, rate->y[peak], rate->x[peak], describe_schedule(scheduler), settles,
+        rate->y[n - 1]);
+  else
+    report_say(a,
+               "There is no warm-up: the rate begins at %.3g, then it %s%s; it ends at %.3g.",
+               rate->y[0], describe_schedule(scheduler), settles, rate->y[n - 1]);
+}
+
 static void answer_rate(RunReport *r, const Curve *rate) {
   Answer *a = &r->answers[ANSWER_LEARNING_RATE];
-  char scheduler[64] = "noam", warmup[32] = "8000";
   size_t n = rate->points, peak = 0;
   if (n == 0) {
     report_verdict(a, VERDICT_UNKNOWN, "Unknown");
@@ -279,29 +374,18 @@ static void answer_rate(RunReport *r, const Curve *rate) {
   }
   for (size_t i = 1; i < n; i++)
     if (rate->y[i] > rate->y[peak]) peak = i;
-  /* Names of earlier versions; the present ones override them. */
-  facts_option(&r->facts, "lr-policy", scheduler, sizeof scheduler);
-  facts_option(&r->facts, "warmup", warmup, sizeof warmup);
-  facts_option(&r->facts, "lr-scheduler", scheduler, sizeof scheduler);
-  facts_option(&r->facts, "warmup-steps", warmup, sizeof warmup);
-  bool is_rising = peak == n - 1 && r->facts.last_step < atof(warmup);
-  bool is_falling = rate->y[n - 1] < rate->y[peak];
+  bool is_rising = peak == n - 1 && rate->y[0] < rate->y[peak];
   report_verdict(a, VERDICT_FACT,
                  is_rising ? "Still rising: %.3g at step %.0f" : "Peak %.3g at step %.0f",
                  rate->y[peak], rate->x[peak]);
-  if (is_rising)
-    report_say(a,
-               "The rate rose from %.3g to %.3g and did not reach the end of its warm-up of %s "
-               "steps, after which it %s: small steps at first keep Adam's "
-               "estimates, which begin with little data, from doing damage.",
-               rate->y[0], rate->y[peak], warmup, describe_schedule(scheduler));
+  if (r->facts.config.len)
+    explain_rate(a, &r->facts, rate, peak);
   else
     report_say(
         a,
-        "The rate rises linearly during the warm-up of %s steps, because Adam's estimates "
-        "begin with little data, to %.3g near step %.0f, then it %s%s; it ends at %.3g.",
-        warmup, rate->y[peak], rate->x[peak], describe_schedule(scheduler),
-        is_falling ? ", so that the weights settle" : "", rate->y[n - 1]);
+        "The rate begins at %.3g, is highest near step %.0f and ends at %.3g; the options "
+        "of its schedule are unknown, because there is no config.",
+        rate->y[0], rate->x[peak], rate->y[n - 1]);
   if (r->facts.rollbacks > 0)
     report_say(a, " Each of the %.0f roll-backs halved it.", r->facts.rollbacks);
   report_figure(a, "peak_lr", "highest rate", rate->y[peak], "%.4g", rate->y[peak]);

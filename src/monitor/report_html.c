@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "monitor/report_internal.h"
 
 static const char style[] =
@@ -171,13 +172,6 @@ static void add_lines(Str *out, const char *text) {
   str_free(&shown);
 }
 
-/* The transport of gradients is recorded only where it is not host memory. */
-static const char *describe_allreduce(const RunFacts *f) {
-  if (isnan(f->ranks)) return "";
-  if (f->ranks == 1) return "none: one rank";
-  return f->allreduce[0] ? f->allreduce : "through host memory";
-}
-
 static void add_command(Str *out, const RunFacts *f) {
   str_add(out, "<h2>Command and versions</h2>\n");
   if (f->ranks > 1) str_addf(out, "<p>Command of each of the %.0f ranks:</p>\n", f->ranks);
@@ -192,10 +186,17 @@ static void add_command(Str *out, const RunFacts *f) {
   add_line(out, "system", f->system);
   add_line(out, "device", f->device);
   add_line(out, "ranks", f->transport);
-  add_line(out, "all-reduce", describe_allreduce(f));
+  add_line(out, "all-reduce", report_allreduce(f));
   str_add(out,
           "</table>\n<p>Options that differ from their defaults (<code>config</code>):</p>\n");
   add_lines(out, str_text(&f->config));
+}
+
+/* Adds text with control characters and those of HTML escaped. */
+static void add_visible(Str *out, const char *text) {
+  char shown[FILE_PATH_MAX];
+  utf8_visible(text, shown, sizeof shown);
+  plot_escape(shown, out);
 }
 
 static void add_run(Str *out, const Report *r, size_t i) {
@@ -207,12 +208,12 @@ static void add_run(Str *out, const Report *r, size_t i) {
   } else {
     str_add(out, "<p class=about>");
   }
-  plot_escape(f->dir, out);
+  add_visible(out, f->dir);
   str_add(out, "</p>\n<h2>Answers</h2>\n");
   add_summary(out, run, i);
   if (f->log.damaged_lines) {
     str_add(out, "<p>Some lines of the measurements could not be read, the first: ");
-    plot_escape(f->log.damage, out);
+    add_visible(out, f->log.damage);
     str_add(out, "</p>\n");
   }
   add_changes(out, run);

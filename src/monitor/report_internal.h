@@ -33,7 +33,7 @@ Waiting report_waiting(const RunFacts *f);
 
 /* report_curves.c: duration, training, overfitting, learning rate. */
 NODISCARD Err report_answer_curves(RunReport *r);
-/* report_machine.c: devices, network, step, traffic. */
+/* report_machine.c: devices and step; calls report_answer_network. */
 NODISCARD Err report_answer_machine(RunReport *r);
 /* report_files.c: data and checkpoint. */
 void report_answer_files(RunReport *r);
@@ -48,6 +48,12 @@ typedef struct {
   double *x, *y; /* steps and values */
   size_t points;
 } Curve;
+/* Milliseconds of a step, and for which rank 0 waits for gradients and for data. */
+typedef struct {
+  const Curve *step, *comm, *data;
+} StepCurves;
+/* report_network.c: network and traffic. */
+void report_answer_network(RunReport *r, const StepCurves *curves);
 /* Copies a column; no points if it was not measured. */
 NODISCARD Err report_curve(const RunLog *log, const char *name, Curve *curve);
 void report_free_curve(Curve *curve);
@@ -55,7 +61,8 @@ void report_free_curve(Curve *curve);
 /* Sets a text of an answer: verdict and headline, or sentence. */
 void report_verdict(Answer *a, Verdict verdict, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void report_say(Answer *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* Adds a figure: the number, and how it is shown. A value of NAN is shown as "unknown". */
+/* Adds a figure: the number, and how it is shown. A value of NAN is shown as "unknown", or with its
+ * reason if `shown` begins with "unknown:". */
 void report_figure(Answer *a, const char *key, const char *label, double value, const char *fmt,
                    ...) PRINTF_LIKE(5, 6);
 void report_set_figure(Figure *figure, const char *key, const char *label, double value,
@@ -65,6 +72,10 @@ void report_chart(Answer *a, const PlotLines *plot);
 
 /* Appends text of several lines from a file, with control characters escaped. */
 void report_visible(const char *text, Str *out);
+
+/* Describes how gradients are all-reduced; "": unknown. The run records it only where GPUs could do it
+ * themselves. */
+const char *report_allreduce(const RunFacts *f);
 
 /* Format numbers; unknown ones as "unknown". `out` has 32 bytes; returns it. */
 char *report_bytes(char *out, double bytes);

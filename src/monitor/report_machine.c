@@ -1,57 +1,18 @@
-/* Answers from the times of a step and the samples of hosts: were the devices busy, was the network
- * the bottleneck, how long is a step, how it relates to traffic. Depends on facts, plot, trend. */
+/* Answers from the times of a step and the samples of hosts: were the devices busy, how long is a step.
+ * What concerns the network is in report_network.c. Depends on facts, plot. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "monitor/report_internal.h"
-#include "monitor/trend.h"
 
-#define BUSY_SHARE    0.9  /* a device that computes for this share of a step is busy */
-#define LIMITED_SHARE 0.1  /* waits for this share of a step: the network is the bottleneck */
-#define SMALL_SHARE   0.03 /* a smaller share of a step is not mentioned */
-#define BUSY_PERCENT  85   /* utilization from which a GPU is busy */
+#define BUSY_SHARE   0.9 /* a device that computes for this share of a step is busy */
+#define BUSY_PERCENT 85  /* utilization from which a GPU is busy */
+#define LOW_MFU      0.2 /* a GPU that reaches a smaller share of its peak could do more */
 
 static double or_zero(double value) {
   return isnan(value) ? 0 : value;
-}
-
-static double get_load(const RankTimes *t) {
-  return t->work + t->data;
-}
-
-/* Compares the slowest rank with the mean of the others. */
-static void find_slowest(const RunFacts *f, Waiting *w) {
-  size_t slowest = 0, n = f->rank_count;
-  double others = 0, others_data = 0;
-  for (size_t r = 1; r < n; r++)
-    if (get_load(&f->rank[r]) > get_load(&f->rank[slowest])) slowest = r;
-  for (size_t r = 0; r < n; r++) {
-    if (r == slowest) continue;
-    others += get_load(&f->rank[r]) / (double)(n - 1);
-    others_data += f->rank[r].data / (double)(n - 1);
-  }
-  w->slowest_extra = get_load(&f->rank[slowest]) - others;
-  w->is_data = f->rank[slowest].data - others_data > w->slowest_extra / 2;
-  if (w->slowest_extra > 2 * SMALL_SHARE * f->rank[slowest].total) w->slowest = slowest;
-}
-
-Waiting report_waiting(const RunFacts *f) {
-  Waiting w = {.network = NAN, .straggler = NAN, .slowest = SIZE_MAX, .slowest_extra = NAN};
-  if (f->ranks == 1) w.network = 0;
-  if (f->rank_count < 2) return w;
-  double least = INFINITY, sum = 0;
-  for (size_t r = 0; r < f->rank_count; r++) {
-    least = fmin(least, f->rank[r].wait);
-    sum += f->rank[r].wait;
-  }
-  /* The rank that arrives last waits for the transfer alone; what the others wait beyond that is
-   * waiting for it. */
-  w.network = least;
-  w.straggler = sum / (double)f->rank_count - least;
-  find_slowest(f, &w);
-  return w;
 }
 
 static const char *const part_names[] = {"forward",         "backward",   "update", "data wait",
@@ -100,13 +61,16 @@ static void add_device_figures(Answer *a, const RunFacts *f) {
   report_figure(a, "mfu", "MFU: share of the device's peak FLOP/s", f->mfu, "%s",
                 report_share(text[0], f->mfu));
   report_figure(a, "tflops_per_s", "GEMM TFLOP/s, all ranks", f->tflops, "%.3g", f->tflops);
-  if (!isnan(f->gpus)) {
+  /* GPUs of hosts on which a CPU trains are not used. */
+  if (!isnan(f->gpus) && (f->is_on_gpu || !f->device[0])) {
+    char limit[32] = "unknown";
+    if (!isnan(f->gpu_watts_limit)) snprintf(limit, sizeof limit, "%.0f W", f->gpu_watts_limit);
     report_figure(a, "gpus", "GPUs of the run, of the hosts", f->gpus_used, "%.0f of %.0f",
                   f->gpus_used, f->gpus);
     report_figure(a, "gpu_busy_percent", "GPU utilisation", f->gpu_busy, "%.0f %%",
                   f->gpu_busy);
-    report_figure(a, "gpu_watts", "power of a GPU", f->gpu_watts, "%.0f W of %.0f W",
-                  f->gpu_watts, f->gpu_watts_limit);
+    report_figure(a, "gpu_watts", "power of a GPU, of its limit", f->gpu_watts, "%.0f W of %s",
+                  f->gpu_watts, limit);
     report_figure(a, "gpu_memory_bytes", "GPU memory, most", f->gpu_memory_used, "%s of %s",
                   report_bytes(text[0], f->gpu_memory_used),
                   report_bytes(text[1], f->gpu_memory_total));
@@ -123,11 +87,28 @@ static bool is_gpu_idle(const RunFacts *f) {
   return f->is_on_gpu && f->gpu_busy < BUSY_PERCENT;
 }
 
+static bool is_mfu_low(const RunFacts *f) {
+  return f->is_on_gpu && f->mfu < LOW_MFU;
+}
+
+/* The devices compute nearly all the time. NVML counts a GPU as busy while any kernel runs, so a busy GPU
+ * may still be far from its peak. */
+static void judge_busy(Answer *a, const RunFacts *f, const char *share, const char *of_what) {
+  char mfu[32];
+  if (is_gpu_idle(f))
+    report_verdict(a, VERDICT_MIXED, "Not fully: utilisation %.0f %%", f->gpu_busy);
+  else if (is_mfu_low(f))
+    report_verdict(a, VERDICT_MIXED, "Busy, but at %s of the peak FLOP/s",
+                   report_share(mfu, f->mfu));
+  else
+    report_verdict(a, VERDICT_GOOD, "Yes: %s of %s", share, of_what);
+}
+
 /* The times of all ranks are known: what share of them is work. */
 static void judge_ranks(Answer *a, const RunFacts *f) {
   double work = 0, wait = 0, data = 0, total = 0;
   Waiting w = report_waiting(f);
-  char share[3][32];
+  char share[3][32], waited[32];
   for (size_t r = 0; r < f->rank_count; r++) {
     work += f->rank[r].work;
     wait += f->rank[r].wait;
@@ -137,14 +118,13 @@ static void judge_ranks(Answer *a, const RunFacts *f) {
   report_share(share[0], work / total);
   report_share(share[1], wait / total);
   report_share(share[2], data / total);
-  if (work / total >= BUSY_SHARE && is_gpu_idle(f))
-    report_verdict(a, VERDICT_MIXED, "Not fully: utilisation %.0f %%", f->gpu_busy);
-  else if (work / total >= BUSY_SHARE)
-    report_verdict(a, VERDICT_GOOD, "Yes: %s of the ranks' time computes", share[0]);
+  if (work / total >= BUSY_SHARE)
+    judge_busy(a, f, share[0], "the ranks' time is work");
   else if (data > wait)
     report_verdict(a, VERDICT_BAD, "No: %s of the ranks' time is data wait", share[2]);
   else if (w.slowest != SIZE_MAX && w.straggler > w.network)
-    report_verdict(a, VERDICT_BAD, "No: %s of the ranks' time waits for rank %zu", share[1],
+    report_verdict(a, VERDICT_BAD, "No: %s of the ranks' time waits for rank %zu",
+                   report_share(waited, w.straggler * (double)f->rank_count / total),
                    w.slowest);
   else
     report_verdict(a, work / total < 0.7 ? VERDICT_BAD : VERDICT_MIXED,
@@ -154,39 +134,50 @@ static void judge_ranks(Answer *a, const RunFacts *f) {
       "Over all %zu ranks, steps consist of %s work, %s waiting for other ranks and their "
       "gradients, and %s waiting for data.",
       f->rank_count, share[0], share[1], share[2]);
-  if (f->is_on_gpu && !isnan(f->gpu_busy))
-    report_say(a, " The GPUs report %.0f %% utilisation.", f->gpu_busy);
 }
 
 /* Only the times of rank 0 are known. */
 static void judge_step(Answer *a, const RunFacts *f) {
   const StepParts *p = &f->parts;
-  const char *device = f->is_on_gpu ? "GPU" : "CPU";
+  const char *device = f->is_on_gpu ? "GPU" : f->device[0] ? "CPU" : "device";
   char share[32], lost[32], ms[32];
   double values[PARTS], busy = get_compute_share(p);
   size_t loss = find_largest_loss(p);
   get_parts(p, values);
   report_share(share, busy);
-  if (busy >= BUSY_SHARE && !is_gpu_idle(f)) {
-    report_verdict(a, VERDICT_GOOD, "Yes: %s of a step computes", share);
+  report_share(lost, or_zero(values[loss]) / p->total);
+  if (busy >= BUSY_SHARE) {
+    judge_busy(a, f, share, "a step computes");
     report_say(a,
                "The %s of rank 0 computes during %s of a step of %s; the largest other part is "
                "%s with %s.",
-               device, share, report_ms(ms, p->total), part_names[loss],
-               report_share(lost, or_zero(values[loss]) / p->total));
-  } else if (busy >= BUSY_SHARE) {
-    report_verdict(a, VERDICT_MIXED, "Not fully: utilisation %.0f %%", f->gpu_busy);
-    report_say(a,
-               "Steps compute during %s of their time, but the GPUs are busy during %.0f %% of "
-               "all samples: the rest is validation, start and checkpoints, or small kernels.",
-               share, f->gpu_busy);
+               device, share, report_ms(ms, p->total), part_names[loss], lost);
   } else {
-    report_verdict(a, busy < 0.7 ? VERDICT_BAD : VERDICT_MIXED, "No: %s of a step is %s",
-                   report_share(lost, or_zero(values[loss]) / p->total), part_names[loss]);
+    report_verdict(a, busy < 0.7 ? VERDICT_BAD : VERDICT_MIXED, "No: %s of a step is %s", lost,
+                   part_names[loss]);
     report_say(
         a, "The %s of rank 0 computes during only %s of a step of %s; %s of the step is %s.",
         device, share, report_ms(ms, p->total), lost, part_names[loss]);
   }
+}
+
+/* Adds what the devices report of themselves. */
+static void mention_utilisation(Answer *a, const RunFacts *f) {
+  char share[32];
+  if (f->is_on_gpu && !isnan(f->gpu_busy))
+    report_say(
+        a,
+        " The GPUs report %.0f %% utilisation over all samples, which include the start, "
+        "validations and checkpoints.",
+        f->gpu_busy);
+  if (isnan(f->cpu_busy) && isnan(f->gpu_busy))
+    report_say(a, " Utilisation of the hosts was not measured (no system.jsonl).");
+  if (f->is_on_gpu && isnan(f->mfu)) report_say(a, " The share of the peak (MFU) is unknown.");
+  if (!isnan(f->mfu))
+    report_say(a, " GEMMs reach %s of the device's peak FLOP/s (MFU).",
+               report_share(share, f->mfu));
+  if (is_mfu_low(f))
+    report_say(a, " Larger --batch-tokens, or a lower --precision, use more of it.");
 }
 
 static void answer_devices(RunReport *r) {
@@ -202,147 +193,9 @@ static void answer_devices(RunReport *r) {
     judge_ranks(a, f);
   else
     judge_step(a, f);
-  if (isnan(f->cpu_busy) && isnan(f->gpu_busy))
-    report_say(a, " Utilisation of the hosts was not measured (no system.jsonl).");
-  if (f->is_on_gpu && isnan(f->mfu)) report_say(a, " The share of the peak (MFU) is unknown.");
+  mention_utilisation(a, f);
   add_device_figures(a, f);
   add_parts_chart(a, p);
-}
-
-static double get_ring_bytes(const RunFacts *f) {
-  return 2 * (f->ranks - 1) / f->ranks * f->gradient_bytes;
-}
-
-static void add_traffic_figures(Answer *a, const RunFacts *f) {
-  char text[32];
-  const CardUse *c = &f->card;
-  double ring = get_ring_bytes(f);
-  report_figure(a, "sent_bytes", "sent per step by rank 0 (counted)", f->sent_bytes, "%s",
-                report_bytes(text, f->sent_bytes));
-  report_figure(a, "ring_bytes", "ring formula 2(N-1)/N x gradient", ring, "%s",
-                report_bytes(text, ring));
-  report_figure(a, "gradient_bytes", "gradient", f->gradient_bytes, "%s",
-                report_bytes(text, f->gradient_bytes));
-  if (!c->card[0]) return;
-  report_figure(a, "card_bytes_per_s", "busiest card, mean of its busier direction",
-                fmax(c->sent, c->received), "%s/s (%s, %s)",
-                report_bytes(text, fmax(c->sent, c->received)), c->host, c->card);
-  report_figure(a, "card_peak_bytes_per_s", "its 95 % peak", c->peak, "%s/s",
-                report_bytes(text, c->peak));
-  report_figure(a, "card_speed_bytes_per_s", "its speed", c->speed, "%s/s",
-                report_bytes(text, c->speed));
-}
-
-/* Says how much of the card's speed was used. */
-static void compare_with_card(Answer *a, const RunFacts *f, double network_share) {
-  const CardUse *c = &f->card;
-  char used[32], speed[32], share[32];
-  if (!c->card[0]) {
-    report_say(a, " The use of the network cards was not measured (no system.jsonl).");
-    return;
-  }
-  if (isnan(c->speed)) {
-    report_say(a,
-               " The busiest card (%s on %s) moved %s/s at its peak; it does not report its "
-               "speed.",
-               c->card, c->host, report_bytes(used, c->peak));
-    return;
-  }
-  report_say(a, " The busiest card (%s on %s) moved %s/s at its peak, %s of its %s/s.", c->card,
-             c->host, report_bytes(used, c->peak), report_share(share, c->peak / c->speed),
-             report_bytes(speed, c->speed));
-  if (c->peak < 0.5 * c->speed && network_share >= LIMITED_SHARE)
-    report_say(
-        a,
-        " So the card is not what limits the transfer: the link behind it, its latency or "
-        "the processors do.");
-}
-
-/* The waits of the ranks are known: network and straggler can be told apart. Returns the share of a step
- * that is the network's. */
-static double judge_waiting(Answer *a, const RunFacts *f, const Waiting *w) {
-  double step = 0;
-  for (size_t r = 0; r < f->rank_count; r++) step += f->rank[r].total / (double)f->rank_count;
-  double network = w->network / step;
-  char share[32], ms[32];
-  report_share(share, network);
-  report_ms(ms, w->network);
-  if (network >= LIMITED_SHARE) {
-    report_verdict(a, VERDICT_BAD, "Yes: %s of a step waits for it", share);
-    report_say(
-        a,
-        "Every rank waits at least %s of each step (%s) for gradients, even the one that "
-        "arrives last: that is transfer which the backward pass does not hide.",
-        ms, share);
-  } else if (network >= SMALL_SHARE) {
-    report_verdict(a, VERDICT_MIXED, "Partly: %s of a step", share);
-    report_say(a, "Every rank waits at least %s of each step (%s) for gradients.", ms, share);
-  } else {
-    report_verdict(a, VERDICT_GOOD, "No: %s of a step", share);
-    report_say(a, "The rank that arrives last waits only %s of each step (%s) for gradients.",
-               ms, share);
-  }
-  if (w->slowest != SIZE_MAX && w->straggler > SMALL_SHARE * step)
-    report_say(
-        a,
-        " Another %s of a step is waiting for rank %zu, which is slower by %s, and not for "
-        "the network.",
-        report_share(share, w->straggler / step), w->slowest, report_ms(ms, w->slowest_extra));
-  return network;
-}
-
-static void judge_rank_0(Answer *a, const RunFacts *f) {
-  double share = f->parts.comm / f->parts.total;
-  char text[32], ms[32];
-  report_share(text, share);
-  if (share >= LIMITED_SHARE)
-    report_verdict(a, VERDICT_MIXED, "Possibly: %s of a step waits", text);
-  else
-    report_verdict(a, VERDICT_GOOD, "No: %s of a step", text);
-  report_say(a,
-             "Rank 0 waits %s of each step (%s) for gradients; whether for the network or for "
-             "slower ranks is unknown, because the times of the other ranks were not recorded.",
-             report_ms(ms, f->parts.comm), text);
-}
-
-static void answer_network(RunReport *r) {
-  Answer *a = &r->answers[ANSWER_NETWORK];
-  const RunFacts *f = &r->facts;
-  Waiting w = report_waiting(f);
-  if (isnan(f->ranks) || isnan(f->parts.total)) {
-    report_verdict(a, VERDICT_UNKNOWN, "Unknown");
-    report_say(a, "The number of ranks or the times of steps were not recorded.");
-    return;
-  }
-  if (f->ranks == 1) {
-    report_verdict(a, VERDICT_GOOD, "No: there was one rank");
-    report_say(a, "One rank trained, so no gradient was sent.");
-    return;
-  }
-  if (f->hosts == 1) {
-    char share[32];
-    report_verdict(a, VERDICT_GOOD, "No: all ranks were on one host");
-    report_say(a,
-               "The %.0f ranks shared one host, so gradients did not cross a network; rank 0 "
-               "waited %s of a step for the others and the sum.",
-               f->ranks, report_share(share, f->parts.comm / f->parts.total));
-    if (w.slowest != SIZE_MAX) report_say(a, " Rank %zu is slower than the others.", w.slowest);
-  } else if (isnan(w.network)) {
-    judge_rank_0(a, f);
-    compare_with_card(a, f, /*network_share=*/NAN);
-  } else {
-    double share = judge_waiting(a, f, &w);
-    compare_with_card(a, f, share);
-  }
-  double exposed = f->parts.comm;
-  char ms[32];
-  report_figure(a, "comm_wait_ms", "all-reduce not hidden, rank 0", exposed, "%s",
-                report_ms(ms, exposed));
-  report_figure(a, "network_wait_ms", "waited by every rank", w.network, "%s",
-                report_ms(ms, w.network));
-  report_figure(a, "straggler_wait_ms", "waited for the slowest rank, mean", w.straggler, "%s",
-                report_ms(ms, w.straggler));
-  add_traffic_figures(a, f);
 }
 
 /* Makes the curve of step times in ms from that of steps per second. */
@@ -391,59 +244,6 @@ static void answer_step(RunReport *r, const Curve *step) {
   report_chart(a, &lines);
 }
 
-static void answer_traffic(RunReport *r, const Curve *step, const Curve *comm) {
-  Answer *a = &r->answers[ANSWER_TRAFFIC];
-  const RunFacts *f = &r->facts;
-  char text[4][32];
-  double ring = get_ring_bytes(f), counted = f->sent_bytes;
-  if (f->ranks == 1) {
-    report_verdict(a, VERDICT_FACT, "No traffic");
-    report_say(a, "One rank sends nothing, so the step time does not depend on the network.");
-    return;
-  }
-  if (isnan(ring) || isnan(f->parts.comm)) {
-    report_verdict(a, VERDICT_UNKNOWN, "Unknown");
-    report_say(a,
-               "The number of ranks, the size of the gradient or the waits were not recorded.");
-    return;
-  }
-  double need = ring / f->card.speed * 1e3;
-  report_verdict(a, VERDICT_FACT, "%s of %s wait for %s per rank",
-                 report_ms(text[0], f->parts.comm), report_ms(text[1], f->parts.total),
-                 report_bytes(text[2], ring));
-  report_say(
-      a,
-      "A ring all-reduce over %.0f ranks moves 2(N-1)/N x %s = %s per rank, direction and "
-      "step; ",
-      f->ranks, report_bytes(text[3], f->gradient_bytes), text[2]);
-  if (counted > 0)
-    report_say(a, "rank 0 counted %s sent (%.2f times the formula)",
-               report_bytes(text[3], counted), counted / ring);
-  else
-    report_say(a, "%s",
-               f->hosts == 1 ? "on one host it goes through shared memory, where nothing "
-                               "is counted"
-                             : "the bytes that were sent were not counted (NCCL)");
-  report_say(a, ". Of a step of %s, %s are all-reduce that backward does not hide.", text[1],
-             text[0]);
-  if (!isnan(need) && f->hosts > 1)
-    report_say(a, " At the card's speed the bytes need %s.", report_ms(text[3], need));
-  add_traffic_figures(a, f);
-  report_figure(a, "ratio_to_ring", "counted / formula", counted > 0 ? counted / ring : NAN,
-                "%.3f", counted / ring);
-  report_figure(a, "ms_at_card_speed", "at the card's speed", need, "%s",
-                report_ms(text[3], need));
-  PlotSeries s[] = {
-      {.name = "step (ms)", .x = step->x, .y = step->y, .points = step->points},
-      {.name = "all-reduce wait", .x = comm->x, .y = comm->y, .points = comm->points}};
-  PlotLines lines = {.title = "Step and all-reduce", .x_label = "step", .y_label = "ms"};
-  lines.includes_zero = true;
-  lines.mark = NAN;
-  lines.series = s;
-  lines.count = 2;
-  report_chart(a, &lines);
-}
-
 /* Bars of the first 32 ranks; the table has all. */
 static Err draw_ranks(RunReport *r) {
   static const char *const names[] = {"work", "data wait", "wait for others"};
@@ -479,24 +279,11 @@ Err report_answer_machine(RunReport *r) {
   Curve step = {0}, comm = {0}, data = {0};
   Err err;
   answer_devices(r);
-  answer_network(r);
   TRY_DONE(make_step_curve(log, &step));
   TRY_DONE(report_curve(log, "comm_wait_ms", &comm));
   TRY_DONE(report_curve(log, "data_wait_ms", &data));
   answer_step(r, &step);
-  answer_traffic(r, &step, &comm);
-  if (r->facts.ranks > 1) {
-    PlotSeries s[] = {
-        {.name = "step (ms)", .x = step.x, .y = step.y, .points = step.points},
-        {.name = "all-reduce wait", .x = comm.x, .y = comm.y, .points = comm.points},
-        {.name = "data wait", .x = data.x, .y = data.y, .points = data.points}};
-    PlotLines lines = {.title = "Waits of rank 0", .x_label = "step", .y_label = "ms"};
-    lines.includes_zero = true;
-    lines.mark = NAN;
-    lines.series = s;
-    lines.count = 3;
-    report_chart(&r->answers[ANSWER_NETWORK], &lines);
-  }
+  report_answer_network(r, &(StepCurves){.step = &step, .comm = &comm, .data = &data});
   Waiting w = report_waiting(&r->facts);
   r->straggler = w.slowest;
   TRY_DONE(draw_ranks(r));

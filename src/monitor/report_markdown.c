@@ -2,12 +2,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "monitor/report_internal.h"
 
 /* Adds text with the characters escaped that Markdown or a table would interpret. */
 static void add(Str *out, const char *text) {
   for (const char *at = text; *at; at++) {
-    if (strchr("\\`*_<>|[]", *at)) str_addc(out, '\\');
+    if (strchr("\\`*_<>|[]&~", *at)) str_addc(out, '\\');
     str_addc(out, *at);
   }
 }
@@ -29,10 +30,11 @@ static void add_table(Str *out, const char *rows) {
     size_t len = strcspn(at, "\n");
     str_add(out, "| ");
     for (size_t i = 0; i < len; i++) {
+      char text[2] = {at[i], 0};
       if (at[i] == '\t')
         str_add(out, " | ");
       else
-        str_addc(out, at[i]);
+        add(out, text);
     }
     str_add(out, " |\n");
     at += len;
@@ -78,6 +80,8 @@ static void add_ranks(Str *out, const RunReport *run) {
   }
   if (run->straggler != SIZE_MAX)
     str_addf(out, "**Straggler: rank %zu**, which the others wait for.\n\n", run->straggler);
+  else
+    str_add(out, "No rank stands out as slower than the others.\n\n");
   str_add(out,
           "| rank | host | step | work | data wait | wait for others "
           "|\n|---|---|---|---|---|---|\n");
@@ -92,22 +96,48 @@ static void add_ranks(Str *out, const RunReport *run) {
   str_addc(out, '\n');
 }
 
+/* Adds lines as a block of code. Its fence is longer than any row of backticks in it. */
+static void add_block(Str *out, const char *text) {
+  size_t longest = 2;
+  for (const char *at = text; *at; at++) {
+    size_t row = strspn(at, "`");
+    if (row > longest) longest = row;
+    if (row > 0) at += row - 1;
+  }
+  for (size_t i = 0; i <= longest; i++) str_addc(out, '`');
+  str_addc(out, '\n');
+  report_visible(text, out);
+  str_addc(out, '\n');
+  for (size_t i = 0; i <= longest; i++) str_addc(out, '`');
+  str_add(out, "\n\n");
+}
+
 static void add_command(Str *out, const RunFacts *f) {
   str_add(out, "## Command and versions\n\n");
-  str_add(out, "```\n");
-  report_visible(f->command.len ? str_text(&f->command) : "unknown", out);
-  str_add(out, "\n```\n\n");
-  const char *const rows[][2] = {{"called in", f->directory}, {"Trireme", f->version},
-                                 {"compiler", f->compiler},   {"system", f->system},
-                                 {"device", f->device},       {"ranks", f->transport}};
+  add_block(out, f->command.len ? str_text(&f->command) : "unknown");
+  const char *const rows[][2] = {{"called in", f->directory},
+                                 {"Trireme", f->version},
+                                 {"compiler", f->compiler},
+                                 {"system", f->system},
+                                 {"device", f->device},
+                                 {"ranks", f->transport},
+                                 {"all-reduce", report_allreduce(f)}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     str_addf(out, "- %s: ", rows[i][0]);
     add(out, *rows[i][1] ? rows[i][1] : "unknown");
     str_addc(out, '\n');
   }
-  str_add(out, "\n```\n");
-  report_visible(str_text(&f->config), out);
-  str_add(out, "\n```\n\n");
+  str_add(out, "\nOptions that differ from their defaults:\n\n");
+  add_block(out, f->config.len ? str_text(&f->config) : "unknown");
+}
+
+static void add_damage(Str *out, const RunFacts *f) {
+  char shown[sizeof f->log.damage];
+  if (!f->log.damaged_lines) return;
+  utf8_visible(f->log.damage, shown, sizeof shown);
+  str_add(out, "Some lines of the measurements could not be read, the first: ");
+  add(out, shown);
+  str_add(out, "\n\n");
 }
 
 static void add_run(Str *out, const RunReport *run) {
@@ -121,6 +151,7 @@ static void add_run(Str *out, const RunReport *run) {
     str_add(out, " |\n");
   }
   str_addc(out, '\n');
+  add_damage(out, f);
   add_changes(out, run);
   str_add(out, "## Cost and energy\n\n");
   add_figures(out, run->costs, run->cost_count);

@@ -10,9 +10,14 @@
 
 #define SPARK_WIDTH 40
 
+/* Converts a number of a file, which may be anything. */
+static uint64_t limit_count(double value) {
+  return (uint64_t)fmin(fmax(value, 0), 1e18);
+}
+
 char *report_bytes(char *out, double bytes) {
   if (isnan(bytes)) return strcpy(out, "unknown");
-  return str_of_bytes(out, (uint64_t)fmax(bytes, 0));
+  return str_of_bytes(out, limit_count(bytes));
 }
 
 char *report_seconds(char *out, double seconds) {
@@ -22,7 +27,7 @@ char *report_seconds(char *out, double seconds) {
 
 char *report_count(char *out, double count) {
   if (isnan(count)) return strcpy(out, "unknown");
-  return str_of_count(out, (uint64_t)fmax(count, 0));
+  return str_of_count(out, limit_count(count));
 }
 
 char *report_share(char *out, double share) {
@@ -37,22 +42,35 @@ char *report_ms(char *out, double ms) {
   return out;
 }
 
+/* Appends one line of any length. */
+static void add_visible_line(const char *text, size_t len, Str *out) {
+  Str line = {0};
+  char shown[1024];
+  str_addn(&line, text, len);
+  for (size_t at = 0, used; str_text(&line)[at]; at += used) {
+    used = utf8_visible(str_text(&line) + at, shown, sizeof shown);
+    str_add(out, shown);
+    if (used == 0) break;
+  }
+  if (line.failed) out->failed = true;
+  str_free(&line);
+}
+
 void report_visible(const char *text, Str *out) {
-  char line[1024], shown[1024];
   while (*text) {
     size_t len = strcspn(text, "\n");
-    snprintf(line, sizeof line, "%.*s", len < sizeof line ? (int)len : (int)sizeof line - 1,
-             text);
-    for (size_t at = 0, used; line[at]; at += used) {
-      used = utf8_visible(line + at, shown, sizeof shown);
-      str_add(out, shown);
-      if (used == 0) break;
-    }
+    add_visible_line(text, len, out);
     text += len;
     if (!*text) return;
     str_addc(out, '\n');
     text++;
   }
+}
+
+const char *report_allreduce(const RunFacts *f) {
+  if (isnan(f->ranks)) return "";
+  if (f->ranks == 1) return "none: one rank";
+  return f->allreduce[0] ? f->allreduce : "through host memory";
 }
 
 void report_verdict(Answer *a, Verdict verdict, const char *fmt, ...) {
@@ -76,7 +94,7 @@ void report_set_figure(Figure *figure, const char *key, const char *label, doubl
   *figure = (Figure){.key = key, .value = value};
   snprintf(figure->label, sizeof figure->label, "%s", label);
   snprintf(figure->shown, sizeof figure->shown, "%s",
-           isnan(value) && !str_starts(shown, "unknown") ? "unknown" : shown);
+           isnan(value) && !str_starts(shown, "unknown:") ? "unknown" : shown);
 }
 
 void report_figure(Answer *a, const char *key, const char *label, double value, const char *fmt,

@@ -15,6 +15,11 @@
 #define LINE_MOST     ((size_t)64 << 10) /* longer lines are skipped */
 #define CHUNK_BYTES   ((size_t)256 << 10)
 #define UNDO_MOST     65536 /* stored roll-backs; beyond that, a zoom shows undone steps */
+/* Parts of the file may be read again so often: AGAIN_BYTES, and AGAIN_SHARE times what was read of
+ * the file. Each time counts AGAIN_LEAST bytes more. */
+#define AGAIN_BYTES ((uint64_t)16 << 20)
+#define AGAIN_SHARE 4
+#define AGAIN_LEAST 4096
 
 /* Reads at most `len` bytes; returns how many were read, 0 at the end of the file or on failure. */
 static size_t read_at(int fd, char *into, size_t len, uint64_t offset) {
@@ -25,6 +30,13 @@ static size_t read_at(int fd, char *into, size_t len, uint64_t offset) {
     done += (size_t)n;
   }
   return done;
+}
+
+/* Opens the file; returns -1 if it does not exist or is no regular file by now. */
+static int open_metrics(const char *path) {
+  int fd;
+  uint64_t bytes;
+  return file_open(path, &fd, &bytes) ? -1 : fd;
 }
 
 void series_free_data(SeriesData *d) {
@@ -114,11 +126,20 @@ typedef struct {
 static Err take_from_range(Range *r, const SeriesKind *k, const char *text, size_t len,
                            uint64_t offset, Buckets *out) {
   Line line;
-  if (!line_read(&line, text, len) || line.kind != r->kind || line.event[0]) return ERR_OK;
+  if (len > LINE_MOST || !line_read(&line, text, len)) return ERR_OK;
+  if (line.kind != r->kind || line.event[0]) return ERR_OK;
   if (line.values == 0 || !is_valid(k, offset, line.step)) return ERR_OK;
   r->before = (BucketPlace){line.step, line.seconds, count_tokens(&r->before, &line), offset};
   if (line.step < r->from || line.step > r->to) return ERR_OK;
   return add_record(out, &line, r->before);
+}
+
+/* Returns how many bytes to read at `at`: the range, and with most files the end of its last line.
+ * `is_long`: that was not enough. */
+static size_t get_chunk(const Range *r, uint64_t at, bool is_long) {
+  enum { SLACK = 4096 };
+  uint64_t left = r->end - at;
+  return is_long || left > CHUNK_BYTES - SLACK ? CHUNK_BYTES : (size_t)left + SLACK;
 }
 
 /* Adds the records of a part of the file to buckets. */
@@ -126,25 +147,38 @@ static Err read_range(int fd, const SeriesKind *k, Range r, Buckets *out) {
   char *text;
   Err err = mem_alloc(&text, CHUNK_BYTES, 1);
   uint64_t at = r.begin;
+  bool is_long = false;
   while (!err && at < r.end) {
-    size_t got = read_at(fd, text, CHUNK_BYTES, at), used = 0;
+    size_t chunk = get_chunk(&r, at, is_long), got = read_at(fd, text, chunk, at), used = 0;
     const char *stop;
     while (!err && at + used < r.end && (stop = memchr(text + used, '\n', got - used))) {
       size_t len = (size_t)(stop - text) - used;
       err = take_from_range(&r, k, text + used, len, at + used, out);
       used += len + 1;
     }
+    is_long = used == 0 && chunk < CHUNK_BYTES;
     if (used == 0 && got == CHUNK_BYTES) used = got; /* within a line that is too long */
-    if (used == 0) break;
+    if (used == 0 && !is_long) break;
     at += used;
   }
   mem_free(text);
   return err;
 }
 
+/* Returns true if the bucket may be read again, and counts its bytes. The time to read a file stays
+ * in proportion to its size, however many of its lines undo others. `offset`: of the line that undoes
+ * records. */
+static bool may_read_again(SeriesData *d, const Bucket *bucket, uint64_t offset) {
+  uint64_t bytes = bucket->last.offset - bucket->first.offset + AGAIN_LEAST;
+  if (d->read_again + bytes > AGAIN_BYTES + AGAIN_SHARE * offset) return false;
+  d->read_again += bytes;
+  return true;
+}
+
 /* Removes the records whose step is greater than `step`. A bucket that has records on both sides
- * is read again; in a sample (`fd` -1) it is removed. */
-static Err drop_later(SeriesKind *k, LineKind kind, double step, int fd) {
+ * is read again; in a sample (`fd` -1), and where lines undo too much, it is removed. */
+static Err drop_later(SeriesData *d, LineKind kind, uint64_t offset, double step, int fd) {
+  SeriesKind *k = &d->kind[kind];
   Buckets *b = &k->buckets;
   size_t keep = b->count;
   while (keep > 0 && b->bucket[keep - 1].first.step > step) keep--;
@@ -154,7 +188,7 @@ static Err drop_later(SeriesKind *k, LineKind kind, double step, int fd) {
   }
   Bucket both = b->bucket[keep - 1];
   buckets_cut(b, keep - 1);
-  if (fd < 0) return ERR_OK;
+  if (fd < 0 || !may_read_again(d, &both, offset)) return ERR_OK;
   Range range = {.kind = kind,
                  .from = both.first.step,
                  .to = step,
@@ -172,7 +206,7 @@ static Err undo_later(SeriesData *d, LineKind kind, uint64_t offset, double step
     TRY(mem_grow(&k->undo, &k->undo_room, k->undos + 1, sizeof *k->undo));
     k->undo[k->undos++] = (SeriesUndo){offset, step};
   }
-  return drop_later(k, kind, step, fd);
+  return drop_later(d, kind, offset, step, fd);
 }
 
 static void add_event(SeriesData *d, const Line *line, SeriesLine where) {
@@ -244,7 +278,7 @@ static Err sample_file(const Series *s, SeriesData *d, int fd, char *text) {
 Err series_sample(Series *s) {
   char *text = NULL;
   if (s->sample || s->exact) return ERR_OK;
-  int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  int fd = open_metrics(s->path);
   if (fd < 0) return ERR_OK; /* removed in the meantime: there is nothing to show */
   Err err = mem_alloc(&text, TAIL_BYTES + 1, 1);
   if (!err) err = mem_alloc(&s->sample, 1, sizeof *s->sample);
@@ -273,7 +307,7 @@ static Err read_chunk(SeriesData *d, int fd, char *text, size_t *got) {
 static bool is_same_file(const Series *s) {
   char tail[SERIES_TAIL];
   const SeriesData *d = s->exact;
-  int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  int fd = open_metrics(s->path);
   if (fd < 0) return true; /* removed: what was read stays */
   size_t got = read_at(fd, tail, d->tail_len, d->offset - d->tail_len);
   close(fd);
@@ -284,7 +318,7 @@ Err series_read_data(const char *path, SeriesData *d, size_t bytes, bool *is_end
   char *text;
   size_t got = 1;
   *is_end = true;
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  int fd = open_metrics(path);
   if (fd < 0) return ERR_OK;
   Err err = mem_alloc(&text, CHUNK_BYTES, 1);
   for (size_t done = 0; !err && got > 0 && done < bytes; done += got)
@@ -328,7 +362,7 @@ Err series_zoom(const Series *s, LineKind kind, double from, double to, size_t b
     range.end = bucket->last.offset + 1;
   }
   if (range.end && range.end - range.begin > bytes) return ERR_OK;
-  int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  int fd = open_metrics(s->path);
   if (fd < 0) return ERR_OK;
   *is_read = true;
   Err err = read_range(fd, &s->exact->kind[kind], range, out);
@@ -338,7 +372,7 @@ Err series_zoom(const Series *s, LineKind kind, double from, double to, size_t b
 
 void series_line(const Series *s, SeriesLine line, Str *out) {
   char *text;
-  int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  int fd = open_metrics(s->path);
   if (fd < 0) return;
   if (mem_alloc(&text, (size_t)line.len + 1, 1) == ERR_OK) {
     size_t got = read_at(fd, text, line.len, line.offset);

@@ -42,6 +42,7 @@ typedef struct {
   char tail[SERIES_TAIL]; /* the bytes before the offset: others there mean another file */
   size_t tail_len;
   uint64_t offset;                 /* where the first line begins that was not read */
+  uint64_t read_again;             /* bytes that were read once more to undo records */
   SeriesLine event[SERIES_EVENTS]; /* event number i is event[i % SERIES_EVENTS] */
   uint64_t events;
   SeriesLine ranks; /* the last record of the times of each rank; len 0: none */

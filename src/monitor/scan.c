@@ -243,13 +243,14 @@ static bool read_code(const char *at, const char *end, uint32_t *code) {
 static size_t read_escape(const char *at, const char *end, uint32_t *code) {
   static const char names[] = "\"\\/bfnrt", codes[] = "\"\\/     ";
   const char *name = *at ? strchr(names, *at) : NULL;
-  uint32_t low;
+  uint32_t read, low;
   *code = '?';
   if (name) {
     *code = (uint32_t)codes[name - names];
     return 1;
   }
-  if (*at != 'u' || !read_code(at + 1, end, code)) return 1;
+  if (*at != 'u' || !read_code(at + 1, end, &read)) return 1;
+  *code = read;
   bool is_high = *code >= 0xd800 && *code < 0xdc00;
   if (is_high && end - at >= 7 && at[5] == '\\' && at[6] == 'u' &&
       read_code(at + 7, end, &low) && low >= 0xdc00 && low < 0xe000) {

@@ -6,6 +6,7 @@
 
 #include "monitor/board_find.h"
 #include "monitor/board_series.h"
+#include "monitor/scan.h"
 #include "support.h"
 
 static Series series;
@@ -119,6 +120,59 @@ static void test_series_undo_within_a_merged_bucket_reads_it_again(void **state)
   assert_true(b->bucket[b->count - 1].last.tokens == 2501 * 5);
 }
 
+/* Returns the bytes that this process has read so far. */
+static unsigned long long count_read_bytes(void) {
+  unsigned long long bytes = 0;
+  FILE *f = fopen("/proc/self/io", "r");
+  if (!f || fscanf(f, "rchar: %llu", &bytes) != 1) bytes = 0;
+  if (f) fclose(f);
+  return bytes;
+}
+
+static void test_series_many_undone_lines_are_read_in_linear_time(void **state) {
+  (void)state;
+  enum { LINES = 20000 };
+  struct stat st;
+  write_steps("w", 1, 3000, 5);
+  FILE *f = fopen(at("metrics.jsonl"), "a");
+  assert_non_null(f);
+  for (int i = 0; i < LINES; i++) fprintf(f, "{\"nll\":7,\"step\":3000}\n");
+  assert_int_equal(fclose(f), 0);
+  assert_int_equal(stat(at("metrics.jsonl"), &st), 0);
+  unsigned long long before = count_read_bytes();
+  const Buckets *b = read_all();
+  assert_true(count_read_bytes() - before < (64u << 20) + 16 * (unsigned long long)st.st_size);
+  assert_true(b->bucket[b->count - 1].last.step == 3000);
+}
+
+static void test_series_zoom_has_a_long_line_at_the_end_of_its_range(void **state) {
+  (void)state;
+  Buckets zoomed = {0};
+  bool is_read;
+  write_steps("w", 1, 2001, 5);
+  FILE *f = fopen(at("metrics.jsonl"), "a");
+  assert_non_null(f);
+  fprintf(f, "{\"nll\":7,\"note\":\"%0*d\",\"step\":2002}\n", 30000, 0);
+  assert_int_equal(fclose(f), 0);
+  write_steps("a", 2003, 2004, 5);
+  read_all();
+  OK(series_zoom(&series, LINE_TRAIN, 2001, 2002, SIZE_MAX, &zoomed, &is_read));
+  assert_int_equal(zoomed.count, 2);
+  assert_true(get_mean(&zoomed, 1) == 7);
+  buckets_free(&zoomed);
+}
+
+static void test_series_replaced_by_a_device_is_empty(void **state) {
+  (void)state;
+  SeriesData *d = calloc(1, sizeof *d);
+  bool is_end = false;
+  assert_non_null(d);
+  OK(series_read_data("/dev/zero", d, 1 << 20, &is_end));
+  assert_true(is_end);
+  assert_true(d->offset == 0);
+  free(d);
+}
+
 static void test_series_later_validation_of_a_step_replaces_the_earlier(void **state) {
   (void)state;
   write_line("{\"valid_nll\":3,\"step\":10}");
@@ -174,6 +228,14 @@ static void test_series_zoom_has_every_record_of_the_range(void **state) {
   assert_false(is_read); /* larger than the limit */
 }
 
+static void test_scan_unescape_damaged_escapes_become_question_marks(void **state) {
+  (void)state;
+  char out[64];
+  static const char text[] = "a\\u12 b\\u c\\q d\\u0041";
+  scan_unescape(text, strlen(text), out, sizeof out);
+  assert_string_equal(out, "a?12 b? c? dA");
+}
+
 static void make_run(const char *name) {
   char path[FILE_PATH_MAX];
   snprintf(path, sizeof path, "%s/%s", scratch, name);
@@ -218,10 +280,14 @@ int main(void) {
       SERIES_TEST(test_series_partial_last_line_waits),
       SERIES_TEST(test_series_undone_steps_count_once),
       SERIES_TEST(test_series_undo_within_a_merged_bucket_reads_it_again),
+      SERIES_TEST(test_series_many_undone_lines_are_read_in_linear_time),
+      SERIES_TEST(test_series_zoom_has_a_long_line_at_the_end_of_its_range),
+      SERIES_TEST(test_series_replaced_by_a_device_is_empty),
       SERIES_TEST(test_series_later_validation_of_a_step_replaces_the_earlier),
       SERIES_TEST(test_series_file_written_anew_and_longer_is_read_again),
       SERIES_TEST(test_series_sample_has_beginning_end_and_increasing_steps),
       SERIES_TEST(test_series_zoom_has_every_record_of_the_range),
+      cmocka_unit_test(test_scan_unescape_damaged_escapes_become_question_marks),
       cmocka_unit_test(test_find_visits_links_once_and_stops_at_its_depth),
       cmocka_unit_test(test_find_directory_itself_may_be_a_run),
   };

@@ -9,9 +9,10 @@
 #include "monitor/board_internal.h"
 #include "monitor/board_json.h"
 
-#define ZOOM_BYTES ((size_t)16 << 20)  /* of a file, read for one answer */
-#define LOAD_BYTES ((size_t)256 << 10) /* a file of this size is read whole at once */
-#define FIELDS     16                  /* columns in one answer */
+#define ZOOM_BYTES  ((size_t)16 << 20)  /* of a file, read for one answer */
+#define LOAD_BYTES  ((size_t)256 << 10) /* a file of this size is read whole at once */
+#define EVENT_BYTES ((size_t)1 << 20)   /* of the lines of events in one answer */
+#define FIELDS      BUCKETS_COLUMNS     /* columns in one answer */
 
 enum { OK = 200, BAD = 400, NOT_FOUND = 404, FAILED = 500 };
 
@@ -239,8 +240,19 @@ static int answer_series(Board *b, const BoardRequest *q, Str *out) {
   return write_buckets(q, buckets, d ? &d->kind[LINE_TRAIN].buckets : NULL, epoch, out);
 }
 
+/* Returns the number of the first event to write: the last ones whose lines have EVENT_BYTES. */
+static uint64_t find_first_event(const SeriesData *d) {
+  uint64_t least = d->events > SERIES_EVENTS ? d->events - SERIES_EVENTS : 0;
+  uint64_t first = d->events;
+  for (size_t bytes = 0; first > least; first--) {
+    bytes += d->event[(first - 1) % SERIES_EVENTS].len;
+    if (bytes > EVENT_BYTES) break;
+  }
+  return first;
+}
+
 static void write_events(const Series *s, const SeriesData *d, Str *out) {
-  uint64_t first = d->events > SERIES_EVENTS ? d->events - SERIES_EVENTS : 0;
+  uint64_t first = find_first_event(d);
   bool is_first = true;
   for (uint64_t i = first; i < d->events; i++) {
     Str line = {0};
@@ -304,12 +316,17 @@ static int answer_samples(Board *b, const BoardRequest *q, Str *out) {
   return OK;
 }
 
+static Err load_hosts(Board *b, BoardRun *r) {
+  r->system_wanted = board_now();
+  if (!r->system.hosts) board_make_host_room(b);
+  return board_system_refresh(&r->system, r->path);
+}
+
 static int answer_system(Board *b, const BoardRequest *q, Str *out) {
   BoardRun *r;
   int status = find_run(b, q, &r, out);
   if (status != OK) return status;
-  r->system_wanted = board_now();
-  if (board_system_refresh(&r->system, r->path)) return refuse(out, FAILED, err_message());
+  if (load_hosts(b, r)) return refuse(out, FAILED, err_message());
   str_addf(out, "{\"cut\":%s,\"hosts\":[", r->system.is_cut ? "true" : "false");
   for (size_t i = 0; i < r->system.hosts; i++) {
     const BoardHost *h = &r->system.host[i];
@@ -333,8 +350,7 @@ static int answer_host(Board *b, const BoardRequest *q, Str *out) {
   if (status != OK) return status;
   if (!read_number(q, "host", 0, &number) || number != floor(number))
     return refuse(out, BAD, "host: a whole number is expected");
-  r->system_wanted = board_now();
-  if (board_system_refresh(&r->system, r->path)) return refuse(out, FAILED, err_message());
+  if (load_hosts(b, r)) return refuse(out, FAILED, err_message());
   if (number >= (double)r->system.hosts) return refuse(out, NOT_FOUND, "there is no such host");
   const Buckets *history = &r->system.host[(size_t)number].history;
   snprintf(epoch, sizeof epoch, "%" PRIu64 ".%" PRIu64, r->system.generation, history->epoch);

@@ -8,8 +8,9 @@
 #include "base/thread.h"
 #include "monitor/board_internal.h"
 
-#define BUILD_BYTES  ((size_t)4 << 20) /* read before another run has its turn */
-#define IDLE_SECONDS 0.5
+#define BUILD_BYTES   ((size_t)4 << 20) /* read before another run has its turn */
+#define IDLE_SECONDS  0.5
+#define RETRY_SECONDS 10 /* after an error, which is lack of memory */
 
 /* Forgets what was read of a file that was replaced, or of a run that is no longer in memory. */
 static void drop_old_part(BoardRun *r) {
@@ -32,13 +33,14 @@ static BoardRun *choose_run(Board *b, size_t *turn) {
   return NULL;
 }
 
-/* Reads the next part of a run's file; *is_end: all of it was read. */
-static void read_part(BoardRun *r, bool *is_end) {
+/* Reads the next part of a run's file; *is_end: all of it was read. Returns false after an error. */
+static bool read_part(BoardRun *r, bool *is_end) {
   Err err = ERR_OK;
   *is_end = false;
   if (!r->building) err = mem_alloc(&r->building, 1, sizeof *r->building);
   if (!err) err = series_read_data(r->series.path, r->building, BUILD_BYTES, is_end);
   if (err) log_warn("%s: %s", r->name, err_message());
+  return !err;
 }
 
 void *board_build_runs(void *board) {
@@ -55,10 +57,11 @@ void *board_build_runs(void *board) {
       continue;
     }
     pthread_mutex_unlock(&b->lock);
-    read_part(r, &is_end);
+    bool is_read = read_part(r, &is_end);
     pthread_mutex_lock(&b->lock);
+    if (!is_read && !b->is_closing) thread_cond_wait_for(&b->wake, &b->lock, RETRY_SECONDS);
     bool is_same = r->series.sample && r->building_generation == r->series.generation;
-    if (is_end && is_same) {
+    if (is_read && is_end && is_same) {
       series_publish(&r->series, r->building);
       r->building = NULL;
       r->changed = ++b->version;

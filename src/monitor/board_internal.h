@@ -10,8 +10,10 @@
 #include "monitor/board_series.h"
 #include "monitor/board_system.h"
 
-#define BOARD_WANTED 60 /* seconds: a run's files are followed so long after the last request */
-#define RUN_ID       16 /* hexadecimal digits of a run's id */
+#define BOARD_WANTED  60 /* seconds: a run's files are followed so long after the last request */
+#define BOARD_SYSTEMS 8  /* runs whose hosts are in memory: up to 52 MB each, with 64 hosts */
+#define RUN_END       64
+#define RUN_ID        16 /* hexadecimal digits of a run's id */
 
 /* The last measurements of a run, for the list; NAN: not known. */
 typedef struct {
@@ -27,7 +29,12 @@ typedef struct {
   uint64_t changed;        /* version of the list in which this run last changed */
   struct timespec written; /* when metrics.jsonl was last written; 0: there is none */
   uint64_t size;           /* of metrics.jsonl */
-  bool is_plan_read;       /* facts.steps was looked for */
+  /* The bytes before the offset at which metrics.jsonl ended when its end was last read: others
+   * there mean another file. */
+  char end_bytes[RUN_END];
+  size_t end_len;
+  uint64_t end;
+  struct timespec configured; /* when config was last written; 0: there is none */
   RunFacts facts;
   Series series;
   SeriesData *building; /* what the builder thread, and no other, has read of a large file */
@@ -49,7 +56,7 @@ struct Board {
   bool is_searched; /* the first search is complete */
   bool is_cut;      /* there are more runs than the board shows */
   uint64_t version; /* of the list of runs */
-  BoardRun **run;
+  BoardRun **run;   /* sorted by name */
   size_t runs, run_room;
 };
 
@@ -62,5 +69,7 @@ void *board_read_runs(void *board);
 void *board_build_runs(void *board);
 /* Frees the least recently used curves, so that another run can be loaded. */
 void board_make_room(Board *b);
+/* The same for hosts. */
+void board_make_host_room(Board *b);
 
 #endif

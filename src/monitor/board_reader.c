@@ -1,6 +1,5 @@
 /* The thread that follows the runs: searches directories, reads the ends of files for the list, and
  * what is appended to the files of the runs that somebody looks at. Depends on board_find, board_series, board_system, base. */
-#include <fcntl.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,6 +9,7 @@
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "base/thread.h"
+#include "format/hparams.h"
 #include "monitor/board_internal.h"
 
 #define ROUND_SECONDS  0.5 /* between two looks at the files */
@@ -18,6 +18,17 @@
 #define READ_BYTES     ((size_t)512 << 10) /* read while the lock is held */
 #define TAIL_BYTES     ((size_t)32 << 10)
 #define CONFIG_BYTES   ((size_t)256 << 10)
+
+/* Forgets the measurements; the steps that are planned stay. */
+static void forget_facts(RunFacts *f) {
+  *f = (RunFacts){.step = NAN,
+                  .steps = f->steps,
+                  .nll = NAN,
+                  .valid_nll = NAN,
+                  .valid_bleu = NAN,
+                  .tokens_per_s = NAN,
+                  .epoch = NAN};
+}
 
 static void take_fact(RunFacts *f, const Line *line) {
   static const struct {
@@ -39,64 +50,121 @@ static void take_fact(RunFacts *f, const Line *line) {
   }
 }
 
-/* Reads the last records of metrics.jsonl into r->facts. */
-static void read_tail(BoardRun *r) {
-  char *text;
+static void take_tail(BoardRun *r, const char *text, size_t len) {
   Line line;
-  if (mem_alloc(&text, TAIL_BYTES, 1)) return;
-  int fd = open(r->series.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  uint64_t begin = r->size > TAIL_BYTES ? r->size - TAIL_BYTES : 0;
-  ssize_t got = fd < 0 ? -1 : pread(fd, text, TAIL_BYTES, (off_t)begin);
-  if (fd >= 0) close(fd);
-  size_t at = 0, len = got > 0 ? (size_t)got : 0;
   const char *stop;
-  while ((stop = memchr(text + at, '\n', len - at))) {
+  for (size_t at = 0; (stop = memchr(text + at, '\n', len - at));) {
     size_t n = (size_t)(stop - text) - at;
     if (line_read(&line, text + at, n)) take_fact(&r->facts, &line);
     at += n + 1;
   }
-  mem_free(text);
+}
+
+/* Returns false if the file has other bytes than before where it ended when it was last read. */
+static bool has_same_end(const BoardRun *r, int fd) {
+  char end[RUN_END];
+  ssize_t got = pread(fd, end, r->end_len, (off_t)(r->end - r->end_len));
+  return got == (ssize_t)r->end_len && memcmp(end, r->end_bytes, r->end_len) == 0;
+}
+
+static void note_end(BoardRun *r, const char *text, size_t len, uint64_t end) {
+  r->end = end;
+  r->end_len = len < RUN_END ? len : RUN_END;
+  memcpy(r->end_bytes, text + len - r->end_len, r->end_len);
+}
+
+/* Reads the last records of metrics.jsonl into r->facts. Those of a file that was replaced by
+ * another one are forgotten. */
+static void read_tail(BoardRun *r) {
+  char *text;
+  int fd;
+  uint64_t bytes;
+  if (file_open(r->series.path, &fd, &bytes)) return;
+  if (!has_same_end(r, fd)) forget_facts(&r->facts);
+  uint64_t begin = bytes > TAIL_BYTES ? bytes - TAIL_BYTES : 0;
+  if (mem_alloc(&text, TAIL_BYTES, 1) == ERR_OK) {
+    ssize_t got = pread(fd, text, TAIL_BYTES, (off_t)begin);
+    size_t len = got > 0 ? (size_t)got : 0;
+    take_tail(r, text, len);
+    note_end(r, text, len, begin + len);
+    mem_free(text);
+  }
+  close(fd);
 }
 
 /* Reads the number of steps that the run's config plans. */
-static void read_plan(BoardRun *r) {
-  char path[FILE_PATH_MAX];
+static void read_plan(BoardRun *r, const char *path) {
   Str config = {0};
-  if (file_join(path, r->path, "config") == ERR_OK && file_exists(path) &&
-      file_read(path, CONFIG_BYTES, &config) == ERR_OK) {
-    const char *at = str_text(&config);
-    while (at) {
+  Hparam h;
+  r->facts.steps = NAN;
+  if (file_read(path, CONFIG_BYTES, &config) == ERR_OK) {
+    for (const char *at = str_text(&config); hparams_next(&at, &h);) {
       int64_t steps;
       char word[32];
-      if (sscanf(at, "steps = %31[0-9kMG.]", word) == 1 && str_count(word, &steps) == ERR_OK)
-        r->facts.steps = (double)steps;
-      at = strchr(at, '\n');
-      if (at) at++;
+      bool is_steps = h.name_len == 5 && memcmp(h.name, "steps", 5) == 0;
+      if (!is_steps || h.text_len >= sizeof word) continue;
+      memcpy(word, h.text, h.text_len);
+      word[h.text_len] = '\0';
+      word[strcspn(word, " \t\r")] = '\0';
+      if (str_count(word, &steps) == ERR_OK) r->facts.steps = (double)steps;
     }
   }
   str_free(&config);
-  r->is_plan_read = true;
+}
+
+static bool is_same_time(struct timespec a, struct timespec b) {
+  return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+/* Looks whether the run's config has changed, as by a process that continues with more steps. */
+static bool look_at_config(BoardRun *r) {
+  char path[FILE_PATH_MAX];
+  struct stat st;
+  if (file_join(path, r->path, "config") || stat(path, &st) != 0) return false;
+  if (is_same_time(st.st_mtim, r->configured)) return false;
+  r->configured = st.st_mtim;
+  read_plan(r, path);
+  return true;
 }
 
 /* Looks whether the run's metrics.jsonl has changed. */
+static bool look_at_metrics(BoardRun *r, const struct stat *st) {
+  uint64_t size = (uint64_t)st->st_size;
+  if (size == r->size && is_same_time(st->st_mtim, r->written)) return false;
+  r->size = size;
+  r->written = st->st_mtim;
+  read_tail(r);
+  return true;
+}
+
 static void look_at_run(Board *b, BoardRun *r) {
   struct stat st;
   bool is_there = stat(r->series.path, &st) == 0 && S_ISREG(st.st_mode);
   bool is_gone = !is_there && !file_is_dir(r->path);
   bool has_changed = is_gone != r->is_gone;
-  if (is_there && ((uint64_t)st.st_size != r->size || st.st_mtim.tv_sec != r->written.tv_sec ||
-                   st.st_mtim.tv_nsec != r->written.tv_nsec)) {
-    r->size = (uint64_t)st.st_size;
-    r->written = st.st_mtim;
-    read_tail(r);
-    has_changed = true;
-  }
-  if (!is_gone && (r->is_gone || !r->is_plan_read)) read_plan(r);
+  if (is_there && look_at_metrics(r, &st)) has_changed = true;
+  if (!is_gone && look_at_config(r)) has_changed = true;
   r->is_gone = is_gone;
   if (has_changed) r->changed = ++b->version;
 }
 
-static Err add_run(Board *b, const char *name) {
+/* Returns the place of the name in the list, which is sorted: that of the run, or of a new one. */
+static size_t find_place(const Board *b, const char *name, bool *is_listed) {
+  size_t low = 0, high = b->runs;
+  *is_listed = false;
+  while (low < high && !*is_listed) {
+    size_t middle = (low + high) / 2;
+    int order = strcmp(b->run[middle]->name, name);
+    *is_listed = order == 0;
+    if (order < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return high;
+}
+
+static Err add_run(Board *b, const char *name, size_t place) {
   char path[FILE_PATH_MAX], hex[65];
   BoardRun *r;
   Sha256 sha;
@@ -116,16 +184,13 @@ static Err add_run(Board *b, const char *name) {
   sha256_add(&sha, name, strlen(name));
   sha256_end(&sha, hex);
   memcpy(r->id, hex, RUN_ID);
-  r->facts = (RunFacts){NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+  r->facts.steps = NAN;
+  forget_facts(&r->facts);
   r->changed = ++b->version;
-  b->run[b->runs++] = r;
+  memmove(b->run + place + 1, b->run + place, (b->runs - place) * sizeof *b->run);
+  b->run[place] = r;
+  b->runs++;
   return ERR_OK;
-}
-
-static bool is_listed(const Board *b, const char *name) {
-  for (size_t i = 0; i < b->runs; i++)
-    if (strcmp(b->run[i]->name, name) == 0) return true;
-  return false;
 }
 
 /* Adds runs that are new. A run that is no longer found stays in the list: look_at_run says
@@ -137,11 +202,13 @@ static Err search_runs(Board *b) {
   pthread_mutex_lock(&b->lock);
   b->is_cut = found.is_cut;
   for (size_t i = 0; !err && i < found.count; i++) {
-    if (is_listed(b, found.name[i])) continue;
+    bool is_listed;
+    size_t place = find_place(b, found.name[i], &is_listed);
+    if (is_listed) continue;
     if (b->runs == FIND_RUNS)
       b->is_cut = true;
     else
-      err = add_run(b, found.name[i]);
+      err = add_run(b, found.name[i], place);
   }
   pthread_mutex_unlock(&b->lock);
   find_free(&found);

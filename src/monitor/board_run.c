@@ -26,3 +26,15 @@ void board_make_room(Board *b) {
   }
   if (oldest && loaded >= BOARD_LOADED) series_free(&oldest->series);
 }
+
+void board_make_host_room(Board *b) {
+  size_t loaded = 0;
+  BoardRun *oldest = NULL;
+  for (size_t i = 0; i < b->runs; i++) {
+    BoardRun *r = b->run[i];
+    if (!r->system.hosts) continue;
+    loaded++;
+    if (!oldest || r->system_wanted < oldest->system_wanted) oldest = r;
+  }
+  if (oldest && loaded >= BOARD_SYSTEMS) board_system_free(&oldest->system);
+}

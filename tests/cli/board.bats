@@ -213,6 +213,54 @@ shows() {
   [ "$(value '$j->{ranks}{rank_ms}[1]' < it)" = 12 ]
 }
 
+@test "board: of many long events the last ones are in the answer" {
+  make_run one 3
+  text=$(head -c 60000 /dev/zero | tr '\0' a)
+  for i in $(seq 40); do printf '{"event":"note","text":"%s","step":3,"number":%d}\n' "$text" "$i"; done >> runs/one/metrics.jsonl
+  start_board
+  id=$(run_id one)
+  has_last() { [ "$(get "api/run?run=$id" | value '$j->{events}[-1]{number}')" = 40 ]; }
+  until_true has_last
+  [ "$(get "api/run?run=$id" | wc -c)" -lt 2000000 ]
+}
+
+# fact NAME: prints a value of the only run in the list.
+fact() {
+  get api/runs | value "\$j->{runs}[0]{$1}"
+}
+has_fact() {
+  [ "$(fact "$1")" = "$2" ]
+}
+
+@test "board: the list follows a config that changes, and forgets the values of a file that is replaced" {
+  make_run one 5
+  printf '{"valid_bleu":31.5,"step":5,"seconds":3}\n' >> runs/one/metrics.jsonl
+  start_board
+  until_true has_fact valid_bleu 31.5
+  until_true has_fact steps 5
+  printf 'lr = 0.001\nsteps = 2k\n' > runs/one/config
+  until_true has_fact steps 2000
+  rm runs/one/metrics.jsonl
+  add_steps one 1 7
+  until_true has_fact step 7
+  has_fact valid_bleu undef
+}
+
+@test "board: hosts of a few runs stay in memory, those of others are read again" {
+  for i in $(seq 10); do
+    make_run "run$i" 3
+    printf '{"time":%d,"host":"h%d","cpu":[50]}\n' "$((1000 + i))" "$i" > "runs/run$i/system.jsonl"
+  done
+  start_board
+  host() { get "api/host?run=$(run_id "run$1")&host=0&fields=cpu"; }
+  before=$(host 1 | value '$j->{epoch}')
+  [ "$(host 1 | value '$j->{epoch}')" = "$before" ]
+  for i in $(seq 2 10); do [ "$(host "$i" | value '$j->{step}[0]')" -eq $((1000 + i)) ]; done
+  host 1 > again
+  [ "$(value '$j->{epoch}' < again)" != "$before" ]
+  [ "$(value '$j->{step}[0]' < again)" -eq 1001 ]
+}
+
 @test "board: hosts with their last sample and history" {
   make_run one 3
   for i in $(seq 20); do
@@ -325,7 +373,7 @@ shows() {
   id=$(run_id one)
   for query in kind=nothing kind= fields=nll 'kind=train&from=5' 'kind=train&from=5&to=4' 'kind=train&from=-1&to=4' \
     'kind=train&from=nan&to=nan' 'kind=train&from=0&to=1e999' 'kind=train&from=0x1&to=9' 'kind=train&have=-1' \
-    'kind=train&have=1x' "kind=train&fields=$(seq -s , 40)"; do
+    'kind=train&have=1x' "kind=train&fields=$(seq -s , 60)"; do
     [ "$(status_of "api/series?run=$id&$query")" = 400 ]
   done
   [ "$(status_of 'api/runs?since=abc')" = 400 ]

@@ -68,8 +68,9 @@ typedef struct {
 typedef struct {
   WatchLine line[WATCH_LINES];
   int lines;
-  int cols;   /* width of a line */
-  int indent; /* of the lines that continue a group */
+  bool is_full; /* there is no room for the group that was begun last */
+  int cols;     /* width of a line */
+  int indent;   /* of the lines that continue a group */
 } WatchText;
 /* Begins a group of fields on a new line; `name` is its first field. */
 void watch_begin(WatchText *t, Style style, const char *name);

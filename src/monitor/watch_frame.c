@@ -157,6 +157,7 @@ void watch_draw(const Watch *w, WatchView *view, Canvas *c, bool keys) {
     return;
   }
   text.lines = 0;
+  text.is_full = false;
   text.cols = c->cols;
   watch_describe(w, &text);
   int top = draw_title(w, c), rows = c->rows - top - (keys ? 1 : 0);

@@ -14,7 +14,8 @@
 #define MAX_GPUS  16 /* GPUs of a host that are listed */
 
 static WatchLine *add_line(WatchText *t, Style style) {
-  if (t->lines == WATCH_LINES) return NULL;
+  t->is_full = t->lines == WATCH_LINES;
+  if (t->is_full) return NULL;
   WatchLine *line = &t->line[t->lines++];
   *line = (WatchLine){.style = style};
   return line;
@@ -33,7 +34,7 @@ void watch_field(WatchText *t, const char *fmt, ...) {
   va_start(args, fmt);
   vsnprintf(field, sizeof field, fmt, args);
   va_end(args);
-  if (!t->lines) return;
+  if (!t->lines || t->is_full) return;
   WatchLine *line = &t->line[t->lines - 1];
   int used = canvas_width(line->text);
   if (used + 2 + canvas_width(field) > t->cols && used > t->indent) {
@@ -167,9 +168,9 @@ static void add_network(const RunHost *h, WatchText *t) {
     if (str_ends(name, "/sent")) sent += value;
     is_known = true;
   }
-  if (is_known)
-    watch_field(t, "net %s/s in, %s/s out", str_of_bytes(in, (uint64_t)received),
-                str_of_bytes(out, (uint64_t)sent));
+  if (is_known) /* the sum of many cards may be larger than a uint64_t */
+    watch_field(t, "net %s/s in, %s/s out", str_of_bytes(in, (uint64_t)fmin(received, 1e18)),
+                str_of_bytes(out, (uint64_t)fmin(sent, 1e18)));
 }
 
 static void add_host(const Watch *w, const RunHost *h, WatchText *t) {
@@ -180,7 +181,7 @@ static void add_host(const Watch *w, const RunHost *h, WatchText *t) {
   watch_begin(t, STYLE_PLAIN, "host");
   watch_field(t, "%s", h->name);
   if (newest - h->last_time > WATCH_NEWS) {
-    t->line[t->lines - 1].style = STYLE_WARN;
+    if (!t->is_full) t->line[t->lines - 1].style = STYLE_WARN;
     watch_field(t, "no sample for %s", str_of_seconds(left, newest - h->last_time));
     return;
   }

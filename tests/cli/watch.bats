@@ -121,6 +121,24 @@ EOF
   grep -qx 'rank 1  b  100 ms  waits 5 ms  data 2 ms  slowest' frame
 }
 
+@test "more hosts than there are lines: none is in the line of another" {
+  make_run run 2000
+  for i in $(seq 300); do echo "{\"time\":1000.0,\"host\":\"node$i\",\"cpu\":[1]}"; done > run/system.jsonl
+  LINES=1000 once run > frame
+  grep -qx 'host  node200  CPU 1 %' frame
+  run ! grep -q 'node.*node' frame
+}
+
+@test "the sum of many impossible rates is a number of bytes" {
+  make_run run 2000
+  { printf '{"time":1000.0,"host":"a","net":{"e0":{"received":1,"sent":1}'
+    for i in $(seq 40); do printf ',"e%d":{"received":9e17,"sent":9e17}' "$i"; done
+    printf '}}\n'; } > run/system.jsonl
+  once run > frame
+  grep -qE '^host  a  net ([0-9.]+ [A-Z]B)/s in, \1/s out$' frame
+  run ! grep -qE 'net 0 B' frame
+}
+
 @test "damaged lines are counted, and what they contain does not reach the terminal" {
   make_run run 2000
   printf '{"step":1010,"seconds":101,"nll":1,"evil\033[2J":3}\n{"step":\n\033[31m\n' >> run/metrics.jsonl

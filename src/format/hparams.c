@@ -28,6 +28,7 @@ bool hparams_is_number(const Hparam *h, Str *copy, double *number) {
   str_addn(copy, h->text, h->text_len);
   const char *text = str_text(copy);
   if (!*text || !strchr("+-.0123456789", *text)) return false; /* no white space, no "nan" */
+  if (strpbrk(text, "xX")) return false;                       /* strtod reads "0x1f" */
   *number = strtod(text, &end);
   return !*end && isfinite(*number);
 }

@@ -148,14 +148,17 @@ typedef struct {
   Err err; /* no memory */
 } Scan;
 
+/* Notes the values of a step, which more may be added to. The file may have any number of them, and
+ * each is compared with all others: those beyond VALUES_MOST are left out. */
 static Err note_history(WandbSink *s, const WandbRecord *r) {
+  enum { VALUES_MOST = 512 };
   ProtoBytes at = r->body;
   WandbItem item;
   s->has_step = true;
   s->step = r->step;
   s->step_offset = r->offset;
   str_clear(&s->values);
-  while (wandb_next_item(r, &at, &item)) {
+  for (int i = 0; i < VALUES_MOST && wandb_next_item(r, &at, &item); i++) {
     bool is_own = item.key_len && item.key[0] == '_';
     bool has_nul = memchr(item.key, 0, item.key_len) || memchr(item.json, 0, item.json_len);
     if (!is_own && !has_nul)

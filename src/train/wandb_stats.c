@@ -182,7 +182,7 @@ static Err convert_sample(WandbStats *s, const json_t *sample, WandbLog *log) {
   double time;
   const char *name = json_string_value(json_object_get(sample, "host"));
   if (!name || !get_number(sample, "time", &time)) return ERR_OK;
-  if (time <= s->after || time > MAX_TIME) return ERR_OK;
+  if (time <= s->after || time <= 0 || time > MAX_TIME) return ERR_OK;
   TRY(find_host(s, name, &h));
   if (!h) return ERR_OK;
   if (h->time > 0 && time > h->time) count_bytes(h, sample, time - h->time);

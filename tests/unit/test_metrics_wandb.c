@@ -169,6 +169,52 @@ static void test_wandb_sink_value_of_the_resumed_step_joins_its_record(void **st
                  "2 2 train/nll=2\n3 runtime=0 train/nll=2\n");
 }
 
+static size_t count_values(const char *text) {
+  size_t n = 0;
+  while ((text = strchr(text, '='))) {
+    n++;
+    text++;
+  }
+  return n;
+}
+
+static Err note_history(void *context, const WandbRecord *r) {
+  return r->type == WANDB_HISTORY ? note_record(context, r) : ERR_OK;
+}
+
+static void test_wandb_sink_step_with_very_many_values_is_bounded(void **state) {
+  (void)state;
+  enum { VALUES = 20000 };
+  Metrics m;
+  WandbLog log = {0};
+  Str text = {0};
+  uint64_t end;
+  OK(open_metrics(&m, 0));
+  metrics_close(&m);
+  OK(file_size(get_log(), &log.offset));
+  wandb_begin_history(&log, 1);
+  for (int i = 0; i < VALUES; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "k%d", i);
+    wandb_add_number(&log, key, i);
+  }
+  wandb_end(&log);
+  OK(wandb_check(&log));
+  FILE *f = fopen(get_log(), "a");
+  assert_non_null(f);
+  assert_int_equal(fwrite(log.out.s, 1, log.out.len, f), log.out.len);
+  assert_int_equal(fclose(f), 0);
+  OK(open_metrics(&m, 1));
+  write_value(&m, 1, "valid_bleu", 30);
+  metrics_close(&m);
+  OK(wandb_read(get_log(), note_history, &text, &end));
+  assert_non_null(strstr(str_text(&text), " k0=0 "));
+  assert_non_null(strstr(str_text(&text), " valid/bleu=30\n"));
+  assert_true(count_values(str_text(&text)) < 1000);
+  wandb_free(&log);
+  str_free(&text);
+}
+
 static void test_wandb_sink_roll_back_removes_undone_steps(void **state) {
   (void)state;
   Metrics m;
@@ -534,6 +580,7 @@ int main(void) {
       TEST(test_wandb_sink_records_of_one_step_become_one),
       TEST(test_wandb_sink_resume_removes_later_steps_and_exit),
       TEST(test_wandb_sink_value_of_the_resumed_step_joins_its_record),
+      TEST(test_wandb_sink_step_with_very_many_values_is_bounded),
       TEST(test_wandb_sink_roll_back_removes_undone_steps),
       TEST(test_wandb_sink_roll_back_that_fails_is_repeated),
       TEST(test_wandb_sink_step_before_the_last_one_is_lost),

@@ -2,6 +2,7 @@
  * (tests/golden/tfevents/events.bin, made by make_golden.py beside it), and the reader. */
 #include <stdio.h>
 
+#include "format/hparams.h"
 #include "format/tfevents.h"
 #include "support.h"
 
@@ -239,6 +240,19 @@ static void test_tfevents_hparams_lines_without_a_name_are_left_out(void **state
   str_free(&without);
 }
 
+static void test_hparams_numbers_are_decimal(void **state) {
+  (void)state;
+  Str copy = {0};
+  Hparam h;
+  double number;
+  const char *options = "a = 0.5\nb = 0x1f\nc = 1e3\nd = 0X1P3\ne = 1e999\nf = +.5\n";
+  char found[8] = "";
+  for (size_t n = 0; hparams_next(&options, &h);)
+    if (hparams_is_number(&h, &copy, &number)) found[n++] = h.name[0];
+  assert_string_equal(found, "acf");
+  str_free(&copy);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_tfevents_crc32c_equals_published_values),
@@ -252,6 +266,7 @@ int main(void) {
       cmocka_unit_test(test_tfevents_reader_refuses_an_unknown_wire_type),
       cmocka_unit_test(test_tfevents_text_that_is_not_utf8_is_replaced),
       cmocka_unit_test(test_tfevents_hparams_lines_without_a_name_are_left_out),
+      cmocka_unit_test(test_hparams_numbers_are_decimal),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -79,6 +79,30 @@ page() {
   page markup "$address"
 }
 
+@test "page: values of the wrong type in the files of a run are unknown, and every view works" {
+  make_long_run one 5
+  cd runs/one
+  odd='{"toString":1,"valueOf":1}'
+  printf '{"constructor":1,"__proto__":2,"step":6,"seconds":1}\n' >> metrics.jsonl
+  printf '{"event":"odd","step":6,"seconds":1,"event":%s,"step":null,"seconds":"x"}\n' "$odd" >> metrics.jsonl
+  printf '{"event":"restart","step":6,"restart_count":%s,"restart_reason":%s}\n' "$odd" "$odd" >> metrics.jsonl
+  printf '{"event":"ranks","rank_ms":[1,"2",null],"rank_wait_ms":5,"hosts":[%s],"step":6}\n' "$odd" >> metrics.jsonl
+  printf '{"samples":[null,5,{"":%s,"marker":"shown"}],"step":5,"seconds":1}\n' "$odd" > samples.jsonl
+  printf '{"command":%s,"ranks":null}\n' "$odd" > processes.jsonl
+  printf '{"time":1,"host":"h1","cpu":["x",null],"net":{"a":null,"b":5,"c":{"speed":%s}},"gpu":[null,{"busy":"x","name":%s,"throttle":5}]}\n' "$odd" "$odd" > system.jsonl
+  printf '{"time":2,"host":"h2","cpu":7,"net":[null],"gpu":5}\n' >> system.jsonl
+  cd "$BATS_TEST_TMPDIR"
+  start_board
+  page odd "$address"
+}
+
+@test "page: more curves than the usual ones are all shown" {
+  make_long_run one 5
+  awk 'BEGIN { printf "{\"step\":6,\"seconds\":1"; for (i = 0; i < 18; i++) printf ",\"extra%d\":%d", i, i; print "}" }' >> runs/one/metrics.jsonl
+  start_board
+  page extra "$address"
+}
+
 @test "page: with a token the address loses it, and the page goes on with its cookie" {
   make_long_run one 10
   start_board --bind 127.0.0.1

@@ -110,6 +110,23 @@ my %checks = (
     die "markup was interpreted\n" if $browser->value(q{window.bad || document.querySelector('main img, main script, #run-list img') ? 1 : 0});
   },
 
+  odd => sub {
+    open_page(1280, 900, '#extra=constructor,__proto__');
+    my %text = (curves => 'constructor', speed => 'one, step 6', hosts => 'h2', samples => 'shown', options => 'toString', events => 'toString');
+    for my $view (@views) {
+      $browser->value("document.getElementById('tab-$view').click(); 1");
+      wait_until("document.getElementById('view-$view').innerText.includes('$text{$view}')", "$view is shown");
+      die "$view: " . $browser->value(q{document.getElementById('status').textContent}) . "\n"
+        if $browser->value(q{document.getElementById('status').textContent});
+    }
+    die "a file of the run has changed the prototype of objects\n" if $browser->value('({}).mean !== undefined');
+  },
+
+  extra => sub {
+    open_page(1280, 900, '#extra=' . join(',', map { "extra$_" } 0 .. 17));
+    wait_until("($run('one')).then(run => run?.series.train?.columns.extra17?.mean.at(-1) === 17)", 'the last curve is there');
+  },
+
   token => sub {
     open_page(1280, 900);
     wait_until(q{!location.href.includes('token')}, 'the token is gone from the address');

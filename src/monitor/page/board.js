@@ -176,16 +176,15 @@ function listenToTabs() {
 let isBusy = false, isAsked = false, timer = 0;
 
 async function fetchInfo(runs) {
-  await store.inParallel(runs.filter(run => !run.info || run.isStale).slice(0, 100).map(run => async () => {
-    run.info = await store.fetchJson('api/run', { run: run.id });
-  }));
+  await store.inParallel(runs.filter(run => !run.info || run.isInfoStale).slice(0, 100)
+    .map(run => () => store.fetchInfo(run)));
 }
 
 async function refreshView() {
   const run = store.focusedRun(), selected = store.selectedRuns();
   if (settings.tab === 'curves' || settings.tab === 'speed') await refreshCurves(settings.tab);
   if (settings.tab === 'speed') {
-    if (run && !run.info) await fetchInfo([run]);
+    if (run) await fetchInfo([run]);
     showRanks(get('ranks'), run);
   }
   if (settings.tab === 'hosts') await showHosts(get('hosts'), run);

@@ -12,7 +12,7 @@ export const names = {
 };
 
 export function nameOf(field) {
-  return names[field] || field.replaceAll('_', ' ');
+  return Object.hasOwn(names, field) ? names[field] : field.replaceAll('_', ' ');
 }
 
 export function kindOf(field) {
@@ -20,7 +20,7 @@ export function kindOf(field) {
 }
 
 export function formatNumber(value) {
-  if (value === null || value === undefined || !isFinite(value)) return 'unknown';
+  if (!Number.isFinite(value)) return 'unknown';
   const size = Math.abs(value);
   if (size >= 1e15 || (size > 0 && size < 1e-3)) return Number(value.toPrecision(3)).toExponential().replace('e+', 'e');
   for (const [unit, name] of [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e4, 'k']])

@@ -166,7 +166,7 @@ export async function refreshCurves(view) {
   const needed = neededFields(view);
   const selected = store.selectedRuns();
   const tasks = [];
-  let hasChanged = false;
+  let hasChanged = false, failure = null;
   // Training curves of all runs come first, and are drawn as they come.
   for (const [kind, fields] of Object.entries(needed)) {
     for (const run of selected) {
@@ -176,19 +176,23 @@ export async function refreshCurves(view) {
     }
   }
   for (const run of selected)
-    if (run.isStale || !run.info)
-      tasks.push(async () => { run.info = await store.fetchJson('api/run', { run: run.id }); hasChanged = true; });
+    if (run.isInfoStale || !run.info) tasks.push(async () => { await store.fetchInfo(run); hasChanged = true; });
   const focused = store.focusedRun();
   if (view === 'speed' && focused)
     tasks.push(async () => { await fetchParts(focused); hasChanged = true; });
   selected.forEach(run => { run.isStale = false; });
+  const fail = error => {
+    failure = error;
+    selected.forEach(run => { run.isStale = true; }); // asks again later
+  };
   await store.inParallel(tasks.map(task => async () => {
-    await task().catch(() => {});
+    await task().catch(fail);
     if (!hasChanged || performance.now() < nextDrawing) return;
     drawCharts();
     hasChanged = false;
   }));
   if (hasChanged) drawCharts();
+  if (failure) throw failure;
 }
 
 // The names of columns that have no chart yet.

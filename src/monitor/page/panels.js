@@ -42,41 +42,58 @@ function note(text) {
   return make('p', text, 'note');
 }
 
+// Files of a run may have anything in the place of a list, an object or a number.
+function listOf(value) {
+  return Array.isArray(value) ? value : [];
+}
+
+function objectOf(value) {
+  return value && typeof value === 'object' ? value : {};
+}
+
+function numbersOf(value) {
+  return listOf(value).map(v => (typeof v === 'number' ? v : NaN));
+}
+
+function textOf(value) {
+  return typeof value === 'string' ? value : JSON.stringify(value) ?? '';
+}
+
 export function formatBytes(bytes) {
-  if (bytes === undefined || bytes === null || !isFinite(bytes)) return 'unknown';
+  if (!Number.isFinite(bytes)) return 'unknown';
   for (const [unit, name] of [[1e12, 'TB'], [1e9, 'GB'], [1e6, 'MB'], [1e3, 'kB']])
     if (bytes >= unit) return Number((bytes / unit).toPrecision(3)) + ' ' + name;
   return Number(bytes.toPrecision(3)) + ' B';
 }
 
 function orUnknown(value, unit) {
-  return value === undefined || value === null ? 'unknown' : formatNumber(value) + unit;
+  return Number.isFinite(value) ? formatNumber(value) + unit : 'unknown';
 }
 
 // Times per rank
 
 export function showRanks(element, run) {
   const ranks = run?.info?.ranks;
-  const times = ranks?.rank_ms;
-  if (!Array.isArray(times) || !times.length) {
+  const times = numbersOf(ranks?.rank_ms);
+  if (!times.length) {
     fill(element, note(run ? `Unknown: ${run.name} has not recorded the times of its ranks.` : 'No run is selected.'));
     return;
   }
-  const most = Math.max(...times), wait = ranks.rank_wait_ms || [], data = ranks.rank_data_ms || [];
+  const most = Math.max(0, ...times.filter(Number.isFinite)), wait = numbersOf(ranks.rank_wait_ms), data = numbersOf(ranks.rank_data_ms);
   const own = times.map((ms, i) => ms - (wait[i] ?? 0));
-  const slowest = own.indexOf(Math.max(...own));
+  const slowest = Math.max(0, own.indexOf(Math.max(...own.filter(Number.isFinite))));
   const rows = times.map((ms, i) => {
     const meter = make('meter');
     meter.max = most;
-    meter.value = ms;
+    meter.value = Number.isFinite(ms) ? ms : 0;
     meter.title = formatNumber(ms) + ' ms';
-    return [String(i), ranks.hosts?.[i] ?? 'unknown', orUnknown(ms, ' ms'), meter, orUnknown(wait[i], ' ms'),
+    return [String(i), textOf(listOf(ranks.hosts)[i] ?? 'unknown'), orUnknown(ms, ' ms'), meter, orUnknown(wait[i], ' ms'),
       orUnknown(data[i], ' ms'), orUnknown(wait[i] === undefined ? undefined : own[i], ' ms')];
   });
   const table = makeTable(['Rank', 'Host', 'Step', '', 'Waits for others', 'Waits for data', 'Own time'], rows);
   const text = times.length > 1 && wait.length
-    ? `${run.name}, step ${ranks.step}: rank ${slowest} takes the most time of its own, ${formatNumber(own[slowest])} ms of a step; the others wait for it.`
-    : `${run.name}, step ${ranks.step}.`;
+    ? `${run.name}, step ${textOf(ranks.step)}: rank ${slowest} takes the most time of its own, ${formatNumber(own[slowest])} ms of a step; the others wait for it.`
+    : `${run.name}, step ${textOf(ranks.step)}.`;
   const scroll = make('div', undefined, 'scroll');
   scroll.append(table);
   fill(element, make('p', text), scroll);
@@ -92,7 +109,8 @@ const HOST_CURVES = [
   ['Power of the GPUs, in watts', 'watts', formatNumber], ['Temperature of the GPUs, in °C', 'celsius', formatNumber]];
 
 function sumOf(cards, what) {
-  const values = Object.entries(cards || {}).filter(([name]) => name !== 'lo').map(([, card]) => card[what]).filter(isFinite);
+  const values = Object.entries(objectOf(cards)).filter(([name]) => name !== 'lo').map(([, card]) => objectOf(card)[what])
+    .filter(Number.isFinite);
   return values.length ? values.reduce((a, b) => a + b) : undefined;
 }
 
@@ -102,20 +120,22 @@ function rate(bytes) {
 
 function hostRow(host) {
   const now = host.latest || {};
-  const cpu = Array.isArray(now.cpu) && now.cpu.length ? now.cpu.reduce((a, b) => a + b) / now.cpu.length : undefined;
-  const speeds = Object.entries(now.net || {}).filter(([name, card]) => name !== 'lo' && card.speed)
-    .map(([name, card]) => `${name} ${card.speed} Mbit/s`);
-  return [host.name, cpu === undefined ? 'unknown' : `${Math.round(cpu)} % of ${now.cpu.length} cores`,
+  const cores = numbersOf(now.cpu);
+  const cpu = cores.length ? cores.reduce((a, b) => a + b) / cores.length : undefined;
+  const speeds = Object.entries(objectOf(now.net)).filter(([name, card]) => name !== 'lo' && objectOf(card).speed)
+    .map(([name, card]) => `${name} ${textOf(card.speed)} Mbit/s`);
+  return [host.name, cpu === undefined ? 'unknown' : `${Math.round(cpu)} % of ${cores.length} cores`,
     `${formatBytes(now.memory_used)} of ${formatBytes(now.memory_total)}`, formatBytes(now.process_memory),
     rate(sumOf(now.net, 'received')), rate(sumOf(now.net, 'sent')), speeds.join(', ') || 'unknown', formatBytes(now.disk_free),
     now.time ? new Date(now.time * 1000).toLocaleTimeString() : 'unknown'];
 }
 
 function gpuRows(host) {
-  return (host.latest?.gpu || []).map(gpu => [host.name, `${gpu.index ?? '?'}: ${gpu.name ?? 'unknown'}`, gpu.busy === undefined ? 'unknown' : Math.round(gpu.busy) + ' %',
+  return listOf(host.latest?.gpu).map(objectOf).map(gpu => [host.name, `${textOf(gpu.index ?? '?')}: ${textOf(gpu.name ?? 'unknown')}`,
+    Number.isFinite(gpu.busy) ? Math.round(gpu.busy) + ' %' : 'unknown',
     `${formatBytes(gpu.memory_used)} of ${formatBytes(gpu.memory_total)}`,
-    `${orUnknown(gpu.watts, ' W')}${gpu.watts_limit ? ` of ${gpu.watts_limit} W` : ''}`, orUnknown(gpu.celsius, ' °C'),
-    orUnknown(gpu.sm_mhz, ' MHz'), gpu.throttle === undefined ? 'unknown' : gpu.throttle.join(', ').replaceAll('_', ' ') || 'none']);
+    `${orUnknown(gpu.watts, ' W')}${gpu.watts_limit ? ` of ${textOf(gpu.watts_limit)} W` : ''}`, orUnknown(gpu.celsius, ' °C'),
+    orUnknown(gpu.sm_mhz, ' MHz'), Array.isArray(gpu.throttle) ? gpu.throttle.map(textOf).join(', ').replaceAll('_', ' ') || 'none' : 'unknown']);
 }
 
 export async function showHosts(element, run) {
@@ -180,7 +200,7 @@ async function showHistory(run, hosts) {
 async function fetchHistory(run, host, fields) {
   const key = host + '/' + fields.join(',');
   const known = run.history[key];
-  const answer = await store.fetchJson('api/host', {
+  const answer = await store.fetchCurves('api/host', {
     run: run.id, host, fields: fields.join(','), epoch: known?.epoch || '', have: known?.step.length || 0,
   });
   if (known && known.epoch === answer.epoch) store.appendBuckets(known, answer);
@@ -201,10 +221,10 @@ export async function showSamples(element, run) {
   fillSelect(select, steps.map(step => [step, Number(step).toLocaleString('en')]), followsLast ? steps[0] : select.value);
   select.dataset.last = steps[0];
   const shown = samples.find(sample => String(sample.step) === select.value) || samples[samples.length - 1];
-  const rows = Array.isArray(shown.samples) ? shown.samples : [];
+  const rows = listOf(shown.samples).map(objectOf);
   const heads = [...new Set(rows.flatMap(row => Object.keys(row)))];
-  const table = makeTable(heads.map(name => name[0].toUpperCase() + name.slice(1)),
-    rows.map(row => heads.map(name => String(row[name] ?? ''))), 'wide');
+  const table = makeTable(heads.map(name => name.slice(0, 1).toUpperCase() + name.slice(1)),
+    rows.map(row => heads.map(name => textOf(row[name] ?? ''))), 'wide');
   table.querySelectorAll('td').forEach(cell => { cell.className = 'text'; });
   fill(element, table);
 }
@@ -216,7 +236,7 @@ const PROCESS = ['command', 'version', 'ranks', 'device', 'transport', 'paramete
 
 function optionsOf(run) {
   const process = PROCESS.filter(name => run.info.process?.[name] !== undefined);
-  return new Map([...process.map(name => [`(${name})`, String(run.info.process[name])]), ...run.info.config]);
+  return new Map([...process.map(name => [`(${name})`, textOf(run.info.process[name])]), ...run.info.config]);
 }
 
 export function showOptions(element, selected) {
@@ -237,15 +257,15 @@ export function showOptions(element, selected) {
 
 function describeEvent(event) {
   if (event.event === 'restart')
-    return `Restart ${event.restart_count ?? ''}: ${event.restart_reason || 'the reason is unknown'}`;
+    return `Restart ${textOf(event.restart_count ?? '')}: ${textOf(event.restart_reason || 'the reason is unknown')}`;
   if (event.event === 'rollback')
-    return `Roll-back from step ${event.rolled_back_from ?? 'unknown'}; the learning rate is multiplied by ${orUnknown(event.lr_scale, '')}`;
+    return `Roll-back from step ${textOf(event.rolled_back_from ?? 'unknown')}; the learning rate is multiplied by ${orUnknown(event.lr_scale, '')}`;
   const rest = Object.entries(event).filter(([key]) => !['event', 'step', 'seconds', 'undone_after'].includes(key));
-  return `${event.event}${rest.length ? ': ' : ''}${rest.map(([key, value]) => `${key.replaceAll('_', ' ')} ${JSON.stringify(value)}`).join(', ')}`;
+  return `${textOf(event.event)}${rest.length ? ': ' : ''}${rest.map(([key, value]) => `${key.replaceAll('_', ' ')} ${JSON.stringify(value)}`).join(', ')}`;
 }
 
 function eventsOf(run) {
-  const events = (run.info?.events || []).map(event => ({ run, step: event.step, when: formatSeconds(event.seconds ?? 0) + ' of training', text: describeEvent(event) }));
+  const events = (run.info?.events || []).map(event => ({ run, step: Number(event.step), when: formatSeconds(Number(event.seconds) || 0) + ' of training', text: describeEvent(event) }));
   const checkpoints = (run.info?.checkpoints || []).map(c => ({
     run, step: c.step, when: new Date(c.time * 1000).toLocaleString(), text: c.is_best ? 'Checkpoint, the best so far' : 'Checkpoint',
   }));

@@ -43,6 +43,14 @@ export async function fetchJson(path, query) {
   return answer.json();
 }
 
+// Fetches curves. Their columns have names that the run has chosen, such as "constructor", so the object
+// with them has no prototype.
+export async function fetchCurves(path, query) {
+  const answer = await fetchJson(path, query);
+  answer.columns = Object.assign(Object.create(null), answer.columns);
+  return answer;
+}
+
 function pickColour(place) {
   if (place < COLOURS.length) return COLOURS[place];
   return `hsl(${Math.round(place * 137.5) % 360} 60% ${45 + (place % 3) * 8}%)`;
@@ -63,7 +71,7 @@ export async function fetchRuns() {
   clockOffset = answer.now - Date.now() / 1000;
   for (const run of answer.runs) {
     const old = runs.get(run.id);
-    runs.set(run.id, Object.assign(old || { colour: pickColour(runs.size), series: {}, zoomed: {} }, run, { isStale: true }));
+    runs.set(run.id, Object.assign(old || { colour: pickColour(runs.size), series: {}, zoomed: {} }, run, { isStale: true, isInfoStale: true }));
   }
   return answer.runs;
 }
@@ -84,13 +92,24 @@ export function focusedRun() {
   return runs.get(settings.focus) || selectedRuns()[0] || sortedRuns()[0];
 }
 
+// Fetches what the board knows of runs beside their curves, if it has changed.
+export async function fetchInfo(run) {
+  run.isInfoStale = false;
+  try {
+    run.info = await fetchJson('api/run', { run: run.id });
+  } catch (error) {
+    run.isInfoStale = true;
+    throw error;
+  }
+}
+
 // Fetches curves of one kind (train, valid, average) of a run, so that run.series[kind] has the
 // fields. Returns true if something changed.
 export async function fetchSeries(run, kind, fields) {
   const old = run.series[kind];
   const names = fields.join(',');
   const known = old && old.names === names ? old : null;
-  const answer = await fetchJson('api/series', {
+  const answer = await fetchCurves('api/series', {
     run: run.id, kind, fields: names, epoch: known ? known.epoch : '', have: known ? known.step.length : 0,
   });
   if (known && known.epoch === answer.epoch) return appendBuckets(known, answer);
@@ -123,7 +142,7 @@ export function appendBuckets(known, answer) {
 export async function fetchZoom(run, kind, fields, from, to) {
   const all = run.series[kind];
   if (!all || all.each === 1) return false;
-  const answer = await fetchJson('api/series', {
+  const answer = await fetchCurves('api/series', {
     run: run.id, kind, fields: fields.join(','), from: Math.floor(from), to: Math.ceil(to),
   });
   run.zoomed[kind] = answer.zoomed ? answer : null;

@@ -129,6 +129,19 @@ static void embed_backward(const Backend *b, float *dtable, float *dplace, const
   if (dplace) add_table_gradient(c, dplace, dx, position, places, rows, d, 1, drop);
 }
 
+static void gather_rows(const Backend *b, void *y, const void *x, const int32_t *index,
+                        size_t rows, size_t d) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "gather_rows", kernel_gather_rows(c->type, y, x, index, rows, d, c->stream));
+}
+
+static void scatter_rows(const Backend *b, void *dx, const void *dy, const int32_t *index,
+                         size_t rows, size_t tokens, size_t d) {
+  Cuda *c = cuda_of(b);
+  cuda_note(c, "scatter_rows",
+            kernel_scatter_rows(c->type, dx, dy, index, rows, tokens, d, c->stream));
+}
+
 static void add_norm(const Backend *b, void *sum, void *y, float *stat, const void *x,
                      const void *branch, const float *gain, const float *bias,
                      const AddNorm *n) {
@@ -246,6 +259,14 @@ static void loss(const Backend *b, void *logits, double *sum, const int32_t *tar
                         c->stream));
 }
 
+static void head_loss(const Backend *b, void *logits, double *sum, const float *target,
+                      const HeadLoss *h) {
+  Cuda *c = cuda_of(b);
+  void *work = cuda_scratch(c, &c->work, kernel_loss_work(h->rows));
+  if (!work) return;
+  cuda_note(c, "head_loss", kernel_head_loss(c->type, logits, sum, target, h, work, c->stream));
+}
+
 static void square_sums_async(const Backend *b, double *sums, const float *x, size_t n) {
   Cuda *c = cuda_of(b);
   cuda_note(c, "square_sums", kernel_square_sums(sums, x, n, c->stream));
@@ -298,6 +319,8 @@ static void fill_table(Backend *b) {
   b->linear_dw = linear_dw;
   b->embed = embed;
   b->embed_backward = embed_backward;
+  b->gather_rows = gather_rows;
+  b->scatter_rows = scatter_rows;
   b->add_norm = add_norm;
   b->add_norm_backward = add_norm_backward;
   b->attend = attend;
@@ -312,6 +335,7 @@ static void fill_table(Backend *b) {
   b->fuses_relu = fuses_relu;
   b->linear_relu_backward = linear_relu_backward;
   b->loss = loss;
+  b->head_loss = head_loss;
   b->square_sums = square_sums;
   b->square_sums_async = square_sums_async;
   b->clip = clip;

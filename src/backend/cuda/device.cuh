@@ -313,6 +313,8 @@ static __device__ __forceinline__ float exp2_fast(float x) {
  * columns.cu. */
 cudaError_t kernel_add_parts(float *const *to, int targets, size_t width, const float *parts,
                              size_t count, bool add, cudaStream_t);
+/* Adds the column sums of parts (rows, 3) to loss (3), in a fixed order. See loss.cu. */
+cudaError_t kernel_sum_losses(double *loss, const double *parts, size_t rows, cudaStream_t);
 /* Backward of ReLU and its column sums; n is a multiple of 8, all arrays are 16-byte aligned. */
 cudaError_t kernel_relu_backward_sums(Type, void *dx, float *dbias, const void *dy,
                                       const uint8_t *mask, size_t rows, size_t n, float scale,

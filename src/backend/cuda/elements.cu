@@ -17,6 +17,8 @@ static __device__ __forceinline__ float apply_activation(float x) {
   if (ACT == ACT_RELU) return fmaxf(x, 0);
   if (ACT == ACT_GELU)
     return 0.5f * x * erfcf(-x * SQRT_HALF); /* erfcf computes 1 + erf without cancellation */
+  if (ACT == ACT_TANH) return tanhf(x);
+  if (ACT == ACT_NONE) return x;
   return x / (1 + expf(-x));
 }
 
@@ -24,6 +26,11 @@ template <Activation ACT>
 static __device__ __forceinline__ float activation_derivative(float x) {
   if (ACT == ACT_GELU)
     return 0.5f * erfcf(-x * SQRT_HALF) + 0.5f * x * SQRT_TWO_OVER_PI * expf(-0.5f * x * x);
+  if (ACT == ACT_NONE) return 1;
+  if (ACT == ACT_TANH) {
+    float y = tanhf(x);
+    return (1 - y) * (1 + y);
+  }
   float s = 1 / (1 + expf(-x));
   return s * (1 + x * (1 - s));
 }
@@ -100,18 +107,19 @@ static __global__ void __launch_bounds__(THREADS)
   }
 }
 
+/* x is not read for ACT_NONE. */
 template <typename T, Activation ACT>
 static __global__ void __launch_bounds__(THREADS)
     activate_backward(T *dx, const T *dy, const T *x, size_t n, Drop drop, bool vector) {
   size_t group = blockIdx.x * (size_t)THREADS + threadIdx.x, at = group * 8;
   if (at >= n) return;
   int count = n - at < 8 ? (int)(n - at) : 8;
-  float v[8], g[8];
+  float v[8] = {0}, g[8];
   if (vector && count == 8) {
-    load8(v, x + at);
+    if (ACT != ACT_NONE) load8(v, x + at);
     load8(g, dy + at);
   } else {
-    load_some(v, x + at, count);
+    if (ACT != ACT_NONE) load_some(v, x + at, count);
     load_some(g, dy + at, count);
   }
 #pragma unroll
@@ -163,8 +171,12 @@ cudaError_t kernel_activate(Type type, void *y, uint8_t *mask, const void *x, co
       launch(activate<T, ACT_RELU, groups>);
     else if (kind == ACT_GELU)
       launch(activate<T, ACT_GELU, groups>);
-    else
+    else if (kind == ACT_SILU)
       launch(activate<T, ACT_SILU, groups>);
+    else if (kind == ACT_TANH)
+      launch(activate<T, ACT_TANH, groups>);
+    else
+      launch(activate<T, ACT_NONE, groups>);
   });
 }
 
@@ -186,17 +198,24 @@ cudaError_t kernel_activate_backward(Type type, void *dx, float *dbias, const vo
     typedef decltype(t) T;
     T *to = (T *)dx;
     const T *g = (const T *)dy, *x = (const T *)kept;
+    auto launch = [&](auto kernel) {
+      kernel<<<blocks, THREADS, 0, stream>>>(to, g, x, n, drop, vector);
+    };
     switch (kind) {
       case ACT_RELU:
         relu_backward<T><<<blocks, THREADS, 0, stream>>>(to, g, mask, n, drop.scale, vector);
         break;
       case ACT_GELU:
-        activate_backward<T, ACT_GELU>
-            <<<blocks, THREADS, 0, stream>>>(to, g, x, n, drop, vector);
+        launch(activate_backward<T, ACT_GELU>);
         break;
       case ACT_SILU:
-        activate_backward<T, ACT_SILU>
-            <<<blocks, THREADS, 0, stream>>>(to, g, x, n, drop, vector);
+        launch(activate_backward<T, ACT_SILU>);
+        break;
+      case ACT_TANH:
+        launch(activate_backward<T, ACT_TANH>);
+        break;
+      case ACT_NONE:
+        launch(activate_backward<T, ACT_NONE>);
         break;
     }
   });

@@ -104,6 +104,15 @@ size_t kernel_loss_work(size_t rows);
 cudaError_t kernel_loss(Type, void *logits, double loss[3], const int32_t *target, size_t rows,
                         size_t vocab, float smoothing, float scale, void *work, cudaStream_t);
 
+/* Backend.gather_rows and scatter_rows; see backend.h. */
+cudaError_t kernel_gather_rows(Type, void *y, const void *x, const int32_t *index, size_t rows,
+                               size_t d, cudaStream_t);
+cudaError_t kernel_scatter_rows(Type, void *dx, const void *dy, const int32_t *index,
+                                size_t rows, size_t tokens, size_t d, cudaStream_t);
+/* Backend.head_loss; see backend.h. work: as for kernel_loss. */
+cudaError_t kernel_head_loss(Type, void *logits, double loss[3], const float *target,
+                             const HeadLoss *, void *work, cudaStream_t);
+
 /* Computes the sum of squares of each NORM_UNIT elements: sums (norm_units(n)). */
 cudaError_t kernel_square_sums(double *sums, const float *x, size_t n, cudaStream_t);
 /* Backend.clip; see backend.h. now, sums and loss are in device memory. */

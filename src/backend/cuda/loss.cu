@@ -148,6 +148,12 @@ static __global__ void __launch_bounds__(1024)
   }
 }
 
+cudaError_t kernel_sum_losses(double *loss, const double *parts, size_t rows,
+                              cudaStream_t stream) {
+  sum_losses<<<1, 1024, 0, stream>>>(loss, parts, rows);
+  return cudaGetLastError();
+}
+
 size_t kernel_loss_work(size_t rows) {
   return rows * 3 * sizeof(double);
 }
@@ -185,7 +191,5 @@ cudaError_t kernel_loss(Type type, void *logits, double loss[3], const int32_t *
         launch(compute_loss_plain<T>, 512);
     }
   });
-  if (err) return err;
-  sum_losses<<<1, 1024, 0, stream>>>(loss, parts, rows);
-  return cudaGetLastError();
+  return err ? err : kernel_sum_losses(loss, parts, rows, stream);
 }

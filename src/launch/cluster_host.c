@@ -9,6 +9,9 @@
 #include "launch/cluster_internal.h"
 
 #define LINE_LIMIT 4096 /* longer lines, in bytes, come from start-up files and are ignored */
+/* Largest number of bytes that a host may print in one step. */
+#define OUTPUT_LIMIT ((size_t)16 << 20)
+#define NOTES_LIMIT  ((size_t)65536) /* bytes of a host's notes that are printed */
 
 /* Runs `ssh -G`, which prints the settings for a host without connecting. Call session_free in any
  * case. */
@@ -147,7 +150,7 @@ static void read_answer(Member *m, const char *line) {
     str_clear(cell);
     str_add(cell, line + 5);
   } else if (str_starts(line, "note ")) {
-    str_addf(&m->notes, "%s\n", line + 5);
+    if (m->notes.len < NOTES_LIMIT) str_addf(&m->notes, "%s\n", line + 5);
   } else if (str_starts(line, "busy ")) {
     log_info("%s: %s: %s", m->host->name, m->steps[m->done].title, line + 5);
   } else if (str_starts(line, "directory ") && strlen(line + 10) < sizeof m->dir) {
@@ -183,6 +186,26 @@ Err cluster_explain_timeout(const ClusterSpec *spec, const Host *host, const Ses
       host->name, spec->timeout);
 }
 
+Err cluster_check_begin(const Host *host, const SessionEnd *end) {
+  if (end->has_begun || end->status != 0) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "host %s accepted the connection, but ran no command (exit status 0); check "
+                 "the login shell of the user there, and ForceCommand of its ssh daemon",
+                 host->name);
+}
+
+/* Sets the error of a session that has ended; `said` is what it printed to standard error. */
+static Err judge_end(const Member *m, const SessionEnd *end, const char *said) {
+  if (end->is_timed_out) return cluster_explain_timeout(m->spec, m->host, end);
+  if (end->is_too_long)
+    return err_set(ERR_WORK,
+                   "host %s prints without end (more than %zu MB); check the start-up files of "
+                   "the user there",
+                   m->host->name, OUTPUT_LIMIT >> 20);
+  if (end->status != 0) return explain_end(m, end->status, said);
+  return cluster_check_begin(m->host, end);
+}
+
 static Err run_session(Member *m, const char *const *command, const Str *input) {
   SshCall call = {0};
   SessionEnd end = {0};
@@ -192,14 +215,12 @@ static Err run_session(Member *m, const char *const *command, const Str *input) 
                .input = str_text(input),
                .input_len = input->len,
                .limit = m->spec->timeout,
+               .output_limit = OUTPUT_LIMIT,
                .begin = CLUSTER_BEGIN,
                .on_line = read_line,
                .argument = &c};
   if (!err) err = session_run(&s, &end);
-  if (!err && end.is_timed_out)
-    err = cluster_explain_timeout(m->spec, m->host, &end);
-  else if (!err && end.status != 0)
-    err = explain_end(m, end.status, str_text(&c.said));
+  if (!err) err = judge_end(m, &end, str_text(&c.said));
   if (!err) err = str_check(&c.said);
   session_free(&end);
   str_free(&c.said);

@@ -57,6 +57,9 @@ NODISCARD Err cluster_make_call(SshCall *call, const ClusterSpec *spec, const Ho
 #define CLUSTER_BEGIN "trireme-begin"
 /* Sets the error of a session that reached --host-timeout. */
 Err cluster_explain_timeout(const ClusterSpec *spec, const Host *host, const SessionEnd *end);
+/* Fails if the session ended with status 0 but its script was never started: a login shell such as
+ * /bin/true, or a forced command, ignores the command of ssh. */
+Err cluster_check_begin(const Host *host, const SessionEnd *end);
 
 /* Appends "NAME='VALUE'
  * " for a POSIX shell. */

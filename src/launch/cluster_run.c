@@ -62,6 +62,7 @@ static void *run_remote(void *argument) {
                .argument = r};
   if (!r->err) r->err = session_run(&s, &end);
   if (!r->err && end.is_timed_out) r->err = cluster_explain_timeout(r->spec, r->host, &end);
+  if (!r->err) r->err = cluster_check_begin(r->host, &end);
   r->status = end.status;
   r->has_begun = end.has_begun;
   if (r->err) r->error = err_take(r->err);

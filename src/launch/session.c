@@ -15,6 +15,7 @@
 #include "launch/process.h"
 
 #define POLL_MS    200 /* milliseconds between two checks for a request to stop */
+#define REAP_MS    10  /* milliseconds between two checks whether the command has ended */
 #define KILL_AFTER 2.0 /* seconds from SIGTERM to SIGKILL */
 
 enum { IN, OUT, ERROR, STREAMS };
@@ -27,6 +28,7 @@ typedef struct {
   bool has_activity; /* a byte was sent or received since the last look at the clock */
   double active;     /* time of the start, then of the last byte after the beginning */
   double terminated; /* time of SIGTERM; 0: not sent */
+  size_t printed;    /* bytes of output that were read */
   Str line[STREAMS]; /* incomplete line of standard output and of standard error */
 } Child;
 
@@ -105,6 +107,7 @@ static void read_output(Child *c, const Session *s, SessionEnd *end, int stream)
   }
   size_t len = (size_t)n;
   c->has_activity = true;
+  c->printed += len;
   if (!s->begin || !s->on_line) end->has_begun = true;
   if (s->on_line) {
     pass_lines(c, s, end, stream, buffer, len);
@@ -123,7 +126,7 @@ static bool is_over_limit(Child *c, const Session *s, const SessionEnd *end, dou
   return now - c->active > s->limit;
 }
 
-/* Ends the command after a request to stop or at the time limit: closes its input and sends
+/* Ends the command after a request to stop or at a limit: closes its input and sends
  * SIGTERM, later SIGKILL. Returns false when its output need not be read any more: a process that
  * the command left behind may keep it open. */
 static bool watch_child(Child *c, const Session *s, SessionEnd *end, bool *is_stopped) {
@@ -134,8 +137,9 @@ static bool watch_child(Child *c, const Session *s, SessionEnd *end, bool *is_st
     return false;
   }
   *is_stopped = stop_asked();
-  end->is_timed_out = !*is_stopped && is_over_limit(c, s, end, now);
-  if (*is_stopped || end->is_timed_out) {
+  end->is_too_long = !*is_stopped && s->output_limit && c->printed > s->output_limit;
+  end->is_timed_out = !*is_stopped && !end->is_too_long && is_over_limit(c, s, end, now);
+  if (*is_stopped || end->is_too_long || end->is_timed_out) {
     c->terminated = now;
     process_close(&c->fd[IN]);
     kill(c->pid, SIGTERM);
@@ -144,10 +148,9 @@ static bool watch_child(Child *c, const Session *s, SessionEnd *end, bool *is_st
 }
 
 /* Transfers bytes until the command has closed both outputs or was ended. */
-static bool move_bytes(Child *c, const Session *s, SessionEnd *end) {
-  bool is_stopped = false;
+static void move_bytes(Child *c, const Session *s, SessionEnd *end, bool *is_stopped) {
   c->active = progress_clock();
-  while ((c->fd[OUT] >= 0 || c->fd[ERROR] >= 0) && watch_child(c, s, end, &is_stopped)) {
+  while ((c->fd[OUT] >= 0 || c->fd[ERROR] >= 0) && watch_child(c, s, end, is_stopped)) {
     bool has_more = c->sent < s->input_len;
     struct pollfd p[STREAMS] = {{.fd = has_more ? c->fd[IN] : -1, .events = POLLOUT},
                                 {.fd = c->fd[OUT], .events = POLLIN},
@@ -157,7 +160,19 @@ static bool move_bytes(Child *c, const Session *s, SessionEnd *end) {
     if (p[OUT].revents) read_output(c, s, end, OUT);
     if (p[ERROR].revents) read_output(c, s, end, ERROR);
   }
-  return is_stopped;
+}
+
+/* Waits for the end of the command and returns its wait status. A command that has closed its
+ * outputs may still run for ever, so the limits count here too. */
+static int await_child(Child *c, const Session *s, SessionEnd *end, bool *is_stopped) {
+  int status = 0;
+  process_close(&c->fd[IN]);
+  for (;;) {
+    pid_t ended = waitpid(c->pid, &status, WNOHANG);
+    if (ended != 0 && !(ended < 0 && errno == EINTR)) return status;
+    watch_child(c, s, end, is_stopped);
+    poll(NULL, 0, REAP_MS);
+  }
 }
 
 Err session_run(const Session *s, SessionEnd *end) {
@@ -166,10 +181,9 @@ Err session_run(const Session *s, SessionEnd *end) {
   Err err = start_child(&c, s->argv);
   if (err) goto done;
   if (s->input_len == 0 && !s->has_open_input) process_close(&c.fd[IN]);
-  bool is_stopped = move_bytes(&c, s, end);
-  process_close(&c.fd[IN]);
-  int status = 0;
-  while (waitpid(c.pid, &status, 0) < 0 && errno == EINTR) continue;
+  bool is_stopped = false;
+  move_bytes(&c, s, end, &is_stopped);
+  int status = await_child(&c, s, end, &is_stopped);
   end->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   for (int i = OUT; i <= ERROR; i++) {
     if (c.line[i].len) pass_line(s, end, i, str_text(&c.line[i]));

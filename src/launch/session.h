@@ -25,6 +25,8 @@ typedef struct {
   double limit;
   const char *begin;
   bool may_pause; /* no time limit after the beginning */
+  /* Largest number of bytes that the command may print in all; 0: no limit. */
+  size_t output_limit;
   /* Called for each line of output, without its line break (LF or CR LF); stream is 1 or 2. NULL: output is
    * stored in SessionEnd. */
   void (*on_line)(void *argument, int stream, const char *line);
@@ -36,6 +38,7 @@ typedef struct {
   Str out, err;      /* stored output; empty if on_line is set */
   bool has_begun;    /* the line `begin`, or the first byte, was read */
   bool is_timed_out; /* the command was killed because the time limit was reached */
+  bool is_too_long;  /* the command was killed because it printed more than the output limit */
 } SessionEnd;
 
 /* Runs the session. Fails only if the command cannot be started or, with ERR_STOPPED, after

@@ -257,6 +257,28 @@ static void test_session_that_ignores_sigterm_is_killed_at_the_limit(void **stat
   session_free(&end);
 }
 
+static void test_session_that_closes_its_output_and_stays_ends_at_the_limit(void **state) {
+  (void)state;
+  const char *argv[] = {"sh", "-c", "exec >&- 2>&-; exec sleep 1000", NULL};
+  SessionEnd end;
+  OK(session_run(&(Session){.argv = argv, .limit = 1}, &end));
+  assert_true(end.is_timed_out);
+  assert_int_equal(end.status, 128 + 15);
+  session_free(&end);
+}
+
+static void test_session_that_prints_without_end_ends_at_the_output_limit(void **state) {
+  (void)state;
+  const char *argv[] = {"sh", "-c", "echo go; exec yes", NULL};
+  SessionEnd end;
+  Session s = {.argv = argv, .begin = "go", .output_limit = 1 << 20, .on_line = ignore_line};
+  OK(session_run(&s, &end));
+  assert_true(end.is_too_long);
+  assert_true(end.has_begun);
+  assert_int_equal(end.status, 128 + 15);
+  session_free(&end);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_mount_nfs_becomes_source_and_point),
@@ -282,6 +304,8 @@ int main(void) {
       cmocka_unit_test(test_session_pause_ends_at_the_limit),
       cmocka_unit_test(test_session_that_may_pause_has_no_limit_after_its_first_line),
       cmocka_unit_test(test_session_that_ignores_sigterm_is_killed_at_the_limit),
+      cmocka_unit_test(test_session_that_closes_its_output_and_stays_ends_at_the_limit),
+      cmocka_unit_test(test_session_that_prints_without_end_ends_at_the_output_limit),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -194,6 +194,32 @@ static float from_bf16(uint16_t h) {
   return value;
 }
 
+uint64_t safetensors_bytes(SafeType type) {
+  for (size_t i = 0; i < TYPES; i++) {
+    if (types[i].type == type) return types[i].bytes;
+  }
+  return 0;
+}
+
+static void from_doubles(const uint8_t *from, float *out, uint64_t count) {
+  for (uint64_t i = 0; i < count; i++) {
+    double wide;
+    memcpy(&wide, from + 8 * i, 8);
+    out[i] = (float)wide;
+  }
+}
+
+bool safetensors_to_float(SafeType type, const uint8_t *from, float *out, uint64_t count) {
+  if (type == SAFE_F32 && count) memcpy(out, from, (size_t)count * 4);
+  if (type == SAFE_F64) from_doubles(from, out, count);
+  for (uint64_t i = 0; i < count && (type == SAFE_F16 || type == SAFE_BF16); i++) {
+    uint16_t half;
+    memcpy(&half, from + 2 * i, 2);
+    out[i] = type == SAFE_F16 ? from_half(half) : from_bf16(half);
+  }
+  return type == SAFE_F32 || type == SAFE_F64 || type == SAFE_F16 || type == SAFE_BF16;
+}
+
 Err safetensors_read(const SafeFile *f, const SafeTensor *t, float *out, uint64_t count) {
   uint64_t elements = 1;
   for (int i = 0; i < t->dimensions; i++) elements *= t->shape[i];
@@ -204,31 +230,11 @@ Err safetensors_read(const SafeFile *f, const SafeTensor *t, float *out, uint64_
                    f->map.path, t->name, (unsigned long long)elements,
                    (unsigned long long)count);
   }
-  const uint8_t *from = f->data + t->begin; /* The tensor data may have any alignment. */
-  if (t->type == SAFE_F32) {
-    if (count) memcpy(out, from, (size_t)count * 4);
-    return ERR_OK;
-  }
-  for (uint64_t i = 0; i < count; i++) {
-    uint16_t half = 0;
-    double wide = 0;
-    if (t->type == SAFE_F64)
-      memcpy(&wide, from + 8 * i, 8);
-    else if (t->type == SAFE_F16 || t->type == SAFE_BF16)
-      memcpy(&half, from + 2 * i, 2);
-    else
-      return err_set(
-          ERR_WORK,
-          "%s: '%s' is not of a floating-point type; supported are F32, F16, BF16 and F64",
-          f->map.path, t->name);
-    if (t->type == SAFE_F64)
-      out[i] = (float)wide;
-    else if (t->type == SAFE_F16)
-      out[i] = from_half(half);
-    else
-      out[i] = from_bf16(half);
-  }
-  return ERR_OK;
+  if (safetensors_to_float(t->type, f->data + t->begin, out, count) || !count) return ERR_OK;
+  return err_set(
+      ERR_WORK,
+      "%s: '%s' is not of a floating-point type; supported are F32, F16, BF16 and F64",
+      f->map.path, t->name);
 }
 
 static json_t *print_entry(const SafeEntry *e, uint64_t *offset) {

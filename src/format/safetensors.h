@@ -44,6 +44,11 @@ const SafeTensor *safetensors_find(const SafeFile *f, const char *name);
 /* Copies a tensor of `count` elements to an array of floats. Accepts F32, F16, BF16, F64. */
 NODISCARD Err safetensors_read(const SafeFile *f, const SafeTensor *t, float *out,
                                uint64_t count);
+/* Returns the bytes of an element; 0 for SAFE_OTHER. */
+uint64_t safetensors_bytes(SafeType type);
+/* Converts `count` elements, of any alignment, to floats. Returns false if the type is not a
+ * floating-point one. */
+bool safetensors_to_float(SafeType type, const uint8_t *from, float *out, uint64_t count);
 
 /* A tensor of a file to be written. Call safetensors_begin() with all tensors (type, shape), then
  * file_put() with their data in the same order. */

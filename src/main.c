@@ -61,12 +61,17 @@ static const OptCommand commands[] = {
      .instead = "give the text with --input FILE, or on standard input",
      .run = cmd_translate},
     {.name = "score",
-     .summary = "compute BLEU, chrF and TER, equal to sacreBLEU's",
+     .summary = "compute BLEU, chrF and TER, equal to sacreBLEU's, or scores of a classifier",
      .usage = "--ref FILE [--ref FILE ...] [--metrics LIST] < hypotheses",
      .about =
          "Scores translations against references and prints the sacreBLEU signature with each "
-         "score.",
-     .examples = "  trireme score --ref newstest2014.de < output.de\n",
+         "score. With --task classify, scores the probabilities of a classifier against true "
+         "labels: accuracy, F1, ROC AUC, average precision, MCC, log loss and calibration "
+         "error, "
+         "equal to scikit-learn's.",
+     .examples = "  trireme score --ref newstest2014.de < output.de\n"
+                 "  trireme score --task classify --ref test.csv --label-column class --hyp "
+                 "predictions.jsonl\n",
      .instead = "give the translations with --hyp FILE, or on standard input",
      .run = cmd_score},
     {.name = "watch",

@@ -49,7 +49,7 @@ static void add_general_options(void) {
   for (const ModelFamily *const *f = model_families; *f; f++) add_names(presets, (*f)->presets);
   for (const OptSpec *s = cmd_general_options; s->name; s++) {
     OptSpec row = *s;
-    if (strcmp(row.name, "task") == 0) {
+    if (strcmp(row.name, "task") == 0 && !*row.choices) {
       row.choices = tasks;
       row.initial = train_tasks[0]->name;
     } else if (strcmp(row.name, "preset") == 0) {

@@ -301,9 +301,23 @@ const OptSpec cmd_general_options[] = {
          "and "
          "LINES, or 80 by 24"),
     /* Options of score */
-    TEXTS("ref", "FILE", 1, "score", "Text",
-          "Reference translations, one per line; give it once for each reference"),
-    TEXT("hyp", "FILE", "-", "score", "Text", "The system's output; '-' is standard input"),
+    CHOICE("task", "NAME", "translate", "translate|classify", "score", "Text",
+           "What is scored: translations, or the probabilities of a classifier"),
+    TEXTS(
+        "ref", "FILE", 1, "score", "Text",
+        "Reference translations, one per line; give it once for each reference. Classifiers: a "
+        "table (CSV, TSV or JSON lines) with the true labels"),
+    TEXT("hyp", "FILE", "-", "score", "Text",
+         "The system's output; '-' is standard input. Classifiers: a table with a row for each "
+         "text and a column for each class, its probability"),
+    TEXTS("label-column", "NAME", 1, "score", "Text",
+          "Classifiers: column of --ref with the label; give it once for each label if a text "
+          "may "
+          "have several, as numbers"),
+    REAL("label-threshold", "X", "0.5", -1e300, 1e300, "score", "Text",
+         "With several --label-column: the text has the label if its number is at least X"),
+    REAL("threshold", "P", "0.5", 0, 1, "score", "Metric",
+         "With several --label-column: a label is predicted if its probability exceeds P"),
     NAMED("metrics", "LIST", "bleu", "bleu|chrf|chrf++|ter|wer|cer|bleu,chrf,ter", "score",
           "Metric", "Comma-separated list of bleu, chrf, chrf++, ter, wer and cer"),
     CHOICE("tokenize", "NAME", "13a", "13a|none|intl|char", "score", "Metric",

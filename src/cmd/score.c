@@ -13,6 +13,7 @@
 #include "base/out.h"
 #include "base/utf8.h"
 #include "cmd/cmd.h"
+#include "cmd/score.h"
 #include "metric/lines.h"
 #include "metric/metric.h"
 
@@ -62,7 +63,18 @@ static Err read_kinds(Score *s, const char *list) {
   }
 }
 
+/* Options that only classifiers have. */
+static Err refuse_options(const OptSet *opts) {
+  static const char *const names[] = {"label-column", "label-threshold", "threshold"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (opt_given(opts, names[i]))
+      return err_set(ERR_USAGE, "--%s is for classifiers: add --task classify or leave it out",
+                     names[i]);
+  return ERR_OK;
+}
+
 static Err read_options(Score *s, const OptSet *opts) {
+  TRY(refuse_options(opts));
   TRY(read_kinds(s, opt_text(opts, "metrics")));
   TRY(metric_tokenizer(opt_text(opts, "tokenize"), &s->config.tokenizer));
   s->config.lowercase = opt_flag(opts, "lowercase");
@@ -380,28 +392,36 @@ static void free_score(Score *s) {
   mem_free(s->system);
 }
 
-Err cmd_score(OptSet *opts) {
+static Err score_translations(const OptSet *opts, Str *out) {
   Score s = {0};
-  Str out = {0};
   Err err;
-  log_quiet(opt_flag(opts, "quiet"));
-  TRY_DONE(cmd_refuse_ranks("score", "call it without mpirun or srun"));
   TRY_DONE(read_options(&s, opts));
   TRY_DONE(read_files(&s, opts));
   TRY_DONE(compute_metrics(&s));
   if (s.json) {
-    TRY_DONE(print_json(&s, &out));
+    err = print_json(&s, out);
   } else if (s.sentence) {
-    TRY_DONE(print_sentences(&s, &out));
+    err = print_sentences(&s, out);
   } else if (s.systems > 1) {
-    TRY_DONE(print_paired(&s, &out));
+    err = print_paired(&s, out);
   } else {
-    TRY_DONE(print_corpus(&s, &out));
+    err = print_corpus(&s, out);
   }
+done:
+  free_score(&s);
+  return err;
+}
+
+Err cmd_score(OptSet *opts) {
+  Str out = {0};
+  bool classifies = strcmp(opt_text(opts, "task"), "classify") == 0;
+  Err err;
+  log_quiet(opt_flag(opts, "quiet"));
+  TRY_DONE(cmd_refuse_ranks("score", "call it without mpirun or srun"));
+  TRY_DONE(classifies ? score_classify(opts, &out) : score_translations(opts, &out));
   TRY_DONE(str_check(&out));
   err = out_print(str_text(&out));
 done:
   str_free(&out);
-  free_score(&s);
   return err;
 }

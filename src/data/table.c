@@ -218,6 +218,16 @@ static Err add_json(Table *t, const json_t *value, const char *name) {
   return end_field(t);
 }
 
+/* Finds a member by its name or, if there is none and the name is "a.b", the member b of the object a. */
+static const json_t *find_member(const json_t *object, const char *name) {
+  const json_t *value = json_object_get(object, name);
+  const char *dot = strchr(name, '.');
+  char outer[64];
+  if (value || !dot || (size_t)(dot - name) >= sizeof outer) return value;
+  snprintf(outer, sizeof outer, "%.*s", (int)(dot - name), name);
+  return json_object_get(json_object_get(object, outer), dot + 1);
+}
+
 static Err read_object(Table *t, bool *is_end) {
   const char *line;
   size_t len;
@@ -240,7 +250,7 @@ static Err read_object(Table *t, bool *is_end) {
   }
   Err err = ERR_OK;
   for (size_t c = 0; c < t->columns && !err; c++)
-    err = add_json(t, json_object_get(object, t->name[c]), t->name[c]);
+    err = add_json(t, find_member(object, t->name[c]), t->name[c]);
   json_decref(object);
   /* Only now, because adding a field may move the earlier ones. */
   for (size_t c = 0; c < t->columns && !err; c++)

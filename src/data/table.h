@@ -5,7 +5,8 @@
  *   CSV     the first row names the columns; fields with commas, quotes or line breaks are in double
  *           quotes, and a quote inside is doubled
  *   TSV     the first row names the columns; a quote is an ordinary character
- *   JSONL   one object per line; a text, number or boolean by the column's name */
+ *   JSONL   one object per line; a text, number or boolean by the column's name. The name "a.b" also finds
+ *           the member b of the object a */
 #ifndef DATA_TABLE_H
 #define DATA_TABLE_H
 

@@ -144,6 +144,34 @@ static double p_value(Sample *a, const Sample *b, double observed) {
   return (double)(beyond + 1) / (double)(n + 1);
 }
 
+static Err copy_scores(const double *score, size_t n, Sample *copy) {
+  *copy = (Sample){.n = n};
+  TRY(mem_alloc(&copy->score, n, sizeof *score));
+  memcpy(copy->score, score, n * sizeof *score);
+  return ERR_OK;
+}
+
+Err metric_interval(const double *score, size_t n, MetricInterval *interval) {
+  Sample sample;
+  TRY(copy_scores(score, n, &sample));
+  *interval = interval_of(&sample);
+  mem_free(sample.score);
+  return ERR_OK;
+}
+
+Err metric_p_value(const double *base, const double *other, size_t n, double observed,
+                   double *p) {
+  Sample a, b;
+  TRY(copy_scores(base, n, &a));
+  Err err = copy_scores(other, n, &b);
+  if (!err) {
+    *p = p_value(&a, &b, observed);
+    mem_free(b.score);
+  }
+  mem_free(a.score);
+  return err;
+}
+
 Err metric_paired(const Metric *base, const Metric *other, size_t resamples, uint64_t seed,
                   MetricInterval *of_base, MetricInterval *of_other, double *p) {
   if (base->lines != other->lines || base->config.kind != other->config.kind) {

@@ -49,4 +49,26 @@ typedef struct {
 NODISCARD Err classify_score(const ClassifyInput *in, ClassifyScore *score);
 void classify_free(ClassifyScore *score);
 
+/* The scores of all classes as a list, for tables and for resampling. */
+enum {
+  CLASSIFY_ACCURACY,
+  CLASSIFY_F1_MACRO,
+  CLASSIFY_F1_MICRO,
+  CLASSIFY_F1_WEIGHTED,
+  CLASSIFY_AUC,
+  CLASSIFY_AVERAGE_PRECISION,
+  CLASSIFY_MCC,
+  CLASSIFY_LOG_LOSS,
+  CLASSIFY_ECE,
+  CLASSIFY_SCORES
+};
+const char *classify_title(int i); /* name in tables, "F1 macro" */
+const char *classify_key(int i);   /* name in JSON, "f1_macro" */
+double classify_value(const ClassifyScore *score, int i);
+
+/* The scores of bootstrap samples of the texts: (CLASSIFY_SCORES, resamples). The same seed and number of
+ * texts draw the same samples, so two classifiers can be compared on them. */
+NODISCARD Err classify_resample(const ClassifyInput *in, size_t resamples, uint64_t seed,
+                                double **value);
+
 #endif

@@ -85,5 +85,10 @@ NODISCARD Err metric_confidence(const Metric *metric, size_t resamples, uint64_t
 NODISCARD Err metric_paired(const Metric *base, const Metric *other, size_t resamples,
                             uint64_t seed, MetricInterval *of_base, MetricInterval *of_other,
                             double *p);
+/* The same for scores of bootstrap samples that were computed elsewhere, in double precision: mean and
+ * interval of n scores; p-value of two systems whose scores differ by `observed` on all texts. */
+NODISCARD Err metric_interval(const double *score, size_t n, MetricInterval *interval);
+NODISCARD Err metric_p_value(const double *base, const double *other, size_t n, double observed,
+                             double *p);
 
 #endif

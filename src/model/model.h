@@ -74,7 +74,7 @@ struct ModelFamily {
   const char *format; /* value of "format" in model.json */
   size_t bytes;       /* size of the family's struct */
   const ConfigField *fields;
-  /* small|base|big"|presets of this family, values of --preset: "tiny|small|base|big" */
+  /* presets of this family, values of --preset: "tiny|small|base|big" */
   const char *presets;
   const char *default_preset;
   /* Tables of the options of train that `configure` reads in addition to --preset; ends with

@@ -111,7 +111,8 @@ typedef struct {
   float beta1, beta2, epsilon, decay;
   bool coupled; /* Weight decay is added to the gradient (L2), not to the update (AdamW). */
   const StepNumbers *now;
-  void *low; /* copy of w in the backend's type, written in the same pass; or NULL */
+  float lr_factor; /* factor of now->lr */
+  void *low;       /* copy of w in the backend's type, written in the same pass; or NULL */
 } AdamStep;
 
 /* SGD with momentum. */
@@ -119,7 +120,8 @@ typedef struct {
   float beta, decay;
   const StepNumbers *now; /* source of lr and grad_scale; NULL: the next two fields */
   float lr, scale;
-  void *low; /* copy of w in the backend's type, as in AdamStep */
+  float lr_factor; /* factor of now->lr; not of the field lr */
+  void *low;       /* copy of w in the backend's type, as in AdamStep */
 } MomentumStep;
 
 /* Number of elements (a unit) whose squares are summed together. Each rank owns whole units, so

@@ -368,6 +368,7 @@ static void adam(const Backend *b, float *w, float *m, float *v, const float *g,
                  const AdamStep *s) {
   (void)b;
   if (!isfinite(s->now->grad_scale)) return;
+  double lr = (double)(s->now->lr * s->lr_factor);
   for (size_t i = 0; i < n; i++) {
     double grad = (double)g[i] * s->now->grad_scale, decay = s->decay * (double)w[i];
     if (s->coupled) {
@@ -378,14 +379,15 @@ static void adam(const Backend *b, float *w, float *m, float *v, const float *g,
     v[i] = (float)(s->beta2 * (double)v[i] + (1 - (double)s->beta2) * grad * grad);
     double step = (m[i] / (double)s->now->correction1) /
                   (sqrt(v[i] / (double)s->now->correction2) + s->epsilon);
-    w[i] = (float)(w[i] - s->now->lr * (step + decay));
+    w[i] = (float)(w[i] - lr * (step + decay));
   }
 }
 
 static void momentum(const Backend *b, float *w, float *m, const float *g, size_t n,
                      const MomentumStep *s) {
   (void)b;
-  float lr = s->now ? s->now->lr : s->lr, scale = s->now ? s->now->grad_scale : s->scale;
+  float lr = s->now ? s->now->lr * s->lr_factor : s->lr;
+  float scale = s->now ? s->now->grad_scale : s->scale;
   if (!isfinite(scale)) return;
   for (size_t i = 0; i < n; i++) {
     double grad = (double)g[i] * scale + (double)w[i] * s->decay;

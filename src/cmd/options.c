@@ -136,6 +136,14 @@ const OptSpec cmd_general_options[] = {
          "Added to the square root of the second moment"),
     REAL("weight-decay", "W", "0", 0, 10, "train", "Optimizer",
          "Weight decay: decoupled for adamw, added to the gradient for the others"),
+    CHOICE("decay-biases", "yes|no", "yes", "yes=true|no=false", "train", "Optimizer",
+           "Weight decay of biases, and of gains of layer norms, too"),
+    REAL(
+        "layer-lr-decay", "X", "1", 0.01, 1, "train", "Optimizer",
+        "Layer-wise learning-rate decay: each layer has X times the learning rate of the layer "
+        "above it, the embeddings that of a layer below the first"),
+    COUNT("freeze-layers", "N", "0", 0, 1000, "train", "Optimizer",
+          "Keep the embeddings and the first N layers as they are; 0 updates all weights"),
     REAL("ema-decay", "DECAY", "0", 0, 0.999999, "train", "Optimizer",
          "Decay of an exponential moving average of the weights, say 0.999; validation and "
          "translate use the average. 0 is none"),

@@ -80,6 +80,12 @@ static void fill_optim(OptimSpec *o, const OptSet *opts) {
   o->decay = (float)opt_real(opts, "weight-decay");
 }
 
+static void fill_groups(GroupSpec *s, const OptSet *opts) {
+  s->skips_biases = strcmp(opt_text(opts, "decay-biases"), "no") == 0;
+  s->layer_lr_decay = (float)opt_real(opts, "layer-lr-decay");
+  s->freeze_layers = (uint32_t)opt_count(opts, "freeze-layers");
+}
+
 /* Fails if an option of `tables` is given that does not belong to the task `kind`. */
 static Err refuse_options(const OptSet *opts, const TaskKind *kind, const TaskKind *other,
                           const OptSpec *const *tables) {
@@ -156,6 +162,7 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   TRY(fill_schedule(&s->schedule, opts, &s->config));
   s->decay_to_end = !opt_text(opts, "lr-decay-steps");
   fill_optim(&s->optim, opts);
+  fill_groups(&s->groups, opts);
   TRY(fill_ranks(s, opts));
   s->ema = (float)opt_real(opts, "ema-decay");
   s->loss_scale = (LossScale)opt_choice(opts, "loss-scale", "auto|none|dynamic");

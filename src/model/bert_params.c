@@ -80,8 +80,13 @@ Err bert_lay_out(BertParams *at, Params *p, const BertConfig *c) {
   Layout l = {p, bert_check_config(c), (size_t)c->d_model};
   if (!l.err) l.err = mem_alloc(&at->layer, (size_t)c->layers, sizeof *at->layer);
   if (!l.err) {
+    p->layers = (uint32_t)c->layers;
     add_embeddings(&l, at, c);
-    for (int i = 0; i < c->layers; i++) add_layer(&l, &at->layer[i], i, (size_t)c->ffn_dim);
+    for (int i = 0; i < c->layers; i++) {
+      p->depth++;
+      add_layer(&l, &at->layer[i], i, (size_t)c->ffn_dim);
+    }
+    p->depth++;
     add_head(&l, at, c);
     params_finish(p);
   }

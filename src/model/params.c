@@ -20,6 +20,8 @@ size_t params_add(Params *p, Err *err, ParamInit init, double scale, size_t rows
   if (*err) return PARAM_NONE;
   Param *q = &p->param[p->count++];
   *q = (Param){.offset = p->padded, .rows = rows, .cols = cols, .init = init, .scale = scale};
+  q->group = cols == 1 ? PARAM_BIAS : PARAM_DECAY;
+  q->depth = p->depth;
   va_list args;
   va_start(args, fmt);
   vsnprintf(q->name, sizeof q->name, fmt, args);

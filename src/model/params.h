@@ -14,11 +14,17 @@
  * standard deviation `scale`. */
 typedef enum { INIT_ZERO, INIT_ONE, INIT_UNIFORM, INIT_NORMAL } ParamInit;
 
+/* Whether --weight-decay applies in any case (matrices, embeddings), or only if biases decay too
+ * (vectors: biases and gains of norms). */
+typedef enum { PARAM_DECAY, PARAM_BIAS } ParamGroup;
+
 typedef struct {
   char name[56];
   size_t offset, rows, cols; /* position in the flat array and shape; cols is 1 for vectors */
   ParamInit init;
   double scale;
+  ParamGroup group; /* set by params_add: PARAM_BIAS for vectors */
+  uint32_t depth;   /* Params.depth at the time of params_add */
 } Param;
 
 typedef struct {
@@ -26,6 +32,12 @@ typedef struct {
   size_t count, cap;
   size_t total;  /* elements of all weights, without padding */
   size_t padded; /* elements of the array with padding; divisible by 1 to 10 ranks */
+  /* Number of layers, for layer-wise learning rates and frozen layers; 0: the family does not
+   * number them. */
+  uint32_t layers;
+  /* Where params_add appends: 0 embeddings, 1 … layers, layers + 1 what follows the last layer.
+   * The family sets both. */
+  uint32_t depth;
 } Params;
 
 /* Appends a weight and returns its offset. The first failure is stored in *err; later calls

@@ -1,5 +1,5 @@
 /* Adam, AdamW, SGD with momentum and NovoGrad, from the backend's operations on
- * flat arrays. Depends on backend, params. */
+ * flat arrays. Depends on backend, params, optim_groups. */
 #include "train/optim.h"
 
 #include <assert.h>
@@ -21,29 +21,64 @@ StepNumbers optim_numbers(const OptimSpec *o, uint64_t step, double lr) {
                        .correction2 = (float)(1 - pow((double)o->beta2, now))};
 }
 
-void optim_piece(const OptimSpec *o, const Backend *b, const StepNumbers *now, void *low,
-                 float *w, float *m, float *v, const float *g, size_t n) {
-  assert(o->kind != OPTIM_NOVOGRAD && "NovoGrad needs whole weights: optim_layers");
+/* The settings of all weights if there are no groups. */
+static const OptimGroup whole = {.end = SIZE_MAX, .decays = true, .lr_factor = 1};
+
+/* Updates a piece that is in one group. */
+static void update_group(const OptimSpec *o, const OptimGroup *group, const Backend *b,
+                         const StepNumbers *now, const OptimPiece *p) {
+  float decay = group->decays ? o->decay : 0;
   if (o->kind == OPTIM_SGD) {
-    MomentumStep s = {.beta = o->beta1, .decay = o->decay, .now = now, .low = low};
-    b->momentum(b, w, m, g, n, &s);
+    MomentumStep s = {.beta = o->beta1,
+                      .decay = decay,
+                      .now = now,
+                      .lr_factor = group->lr_factor,
+                      .low = p->low};
+    b->momentum(b, p->w, p->m, p->g, p->n, &s);
     return;
   }
   AdamStep s = {.beta1 = o->beta1,
                 .beta2 = o->beta2,
                 .epsilon = o->epsilon,
-                .decay = o->decay,
+                .decay = decay,
                 .coupled = o->kind == OPTIM_ADAM,
                 .now = now,
-                .low = low};
-  b->adam(b, w, m, v, g, n, &s);
+                .lr_factor = group->lr_factor,
+                .low = p->low};
+  b->adam(b, p->w, p->m, p->v, p->g, p->n, &s);
 }
 
-void optim_layers(const OptimSpec *o, const Backend *b, const Params *params, float *w,
-                  float *m, double *second, const float *g, double lr, double scale) {
+/* Returns the n elements of a piece that follow its first `skipped` ones. */
+static OptimPiece cut_piece(const OptimPiece *p, const Backend *b, size_t skipped, size_t n) {
+  OptimPiece part = {.begin = p->begin + skipped, .n = n};
+  part.w = p->w + skipped;
+  part.g = p->g + skipped;
+  if (p->low) part.low = (char *)p->low + skipped * type_size(b->type);
+  if (p->m) part.m = p->m + skipped;
+  if (p->v) part.v = p->v + skipped;
+  return part;
+}
+
+void optim_update(const OptimSpec *o, const OptimGroups *groups, const Backend *b,
+                  const StepNumbers *now, const OptimPiece *piece) {
+  assert(o->kind != OPTIM_NOVOGRAD && "NovoGrad needs whole weights: optim_layers");
+  for (size_t done = 0, n; done < piece->n; done += n) {
+    size_t at = piece->begin + done;
+    const OptimGroup *group = groups ? groups_find(groups, at) : &whole;
+    n = group->end - at < piece->n - done ? group->end - at : piece->n - done;
+    OptimPiece part = cut_piece(piece, b, done, n);
+    if (!group->is_frozen) update_group(o, group, b, now, &part);
+  }
+}
+
+void optim_layers(const OptimSpec *o, const OptimGroups *groups, const Backend *b,
+                  const Params *params, float *w, float *m, double *second, const float *g,
+                  double lr, double scale) {
   assert(o->kind == OPTIM_NOVOGRAD && "only NovoGrad goes by whole weights");
   for (size_t i = 0; i < params->count; i++) {
     const Param *p = &params->param[i];
+    const OptimGroup *group = groups ? groups_find(groups, p->offset) : &whole;
+    if (group->is_frozen) continue;
     size_t n = p->rows * p->cols;
     double norm2 = scale * scale * optim_norm2(b, g + p->offset, n);
     double keep = o->beta2;
@@ -53,8 +88,10 @@ void optim_layers(const OptimSpec *o, const Backend *b, const Params *params, fl
     /* Limit the factor to FLT_MAX: if all gradients of a weight are 0, second[i] is 0 and the
      * factor could be infinite; 0 * infinity is NaN. */
     double factor = fmin(scale / (sqrt(second[i]) + (double)o->epsilon), (double)FLT_MAX);
-    MomentumStep s = {
-        .lr = (float)lr, .beta = o->beta1, .decay = o->decay, .scale = (float)factor};
+    MomentumStep s = {.lr = (float)lr * group->lr_factor,
+                      .beta = o->beta1,
+                      .decay = group->decays ? o->decay : 0,
+                      .scale = (float)factor};
     b->momentum(b, w + p->offset, m + p->offset, g + p->offset, n, &s);
   }
 }

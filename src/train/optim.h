@@ -1,10 +1,11 @@
 /* Optimizers: update the weights, given the summed gradient of a step. Independent of ranks.
- * Depends on backend, params. */
+ * Depends on backend, params, optim_groups. */
 #ifndef TRAIN_OPTIM_H
 #define TRAIN_OPTIM_H
 
 #include "backend/backend.h"
 #include "model/params.h"
+#include "train/optim_groups.h"
 
 typedef enum { OPTIM_ADAM, OPTIM_ADAMW, OPTIM_SGD, OPTIM_NOVOGRAD } OptimKind;
 extern const char *const optim_names; /* "adam|adamw|sgd|novograd", in the order of OptimKind */
@@ -24,17 +25,26 @@ bool optim_has_moment(const OptimSpec *o, int which);
  * members are 0. */
 StepNumbers optim_numbers(const OptimSpec *o, uint64_t step, double lr);
 
-/* Updates n elements of the flat arrays, with any optimizer except NovoGrad. Updating in pieces
- * gives the same bits as updating all elements at once. `now` is in the backend's memory. `low`
- * is the copy of w in the backend's type, or NULL; m and v are NULL if the optimizer does not
- * have them. */
-void optim_piece(const OptimSpec *o, const Backend *b, const StepNumbers *now, void *low,
-                 float *w, float *m, float *v, const float *g, size_t n);
+/* A piece of the flat arrays: elements begin … begin + n - 1, which the pointers point to. */
+typedef struct {
+  size_t begin, n;
+  void *low; /* copy of w in the backend's type, or NULL */
+  float *w;
+  float *m, *v; /* NULL if the optimizer does not have them */
+  const float *g;
+} OptimPiece;
+
+/* Updates a piece, with any optimizer except NovoGrad. Updating in pieces gives the same bits as
+ * updating all elements at once. `now` is in the backend's memory. `groups`: NULL: one group of
+ * all weights. */
+void optim_update(const OptimSpec *o, const OptimGroups *groups, const Backend *b,
+                  const StepNumbers *now, const OptimPiece *piece);
 
 /* Runs one step of NovoGrad on the whole arrays. second (params->count): running mean of the
  * squared gradient norm of each weight; 0 before the first update. */
-void optim_layers(const OptimSpec *o, const Backend *b, const Params *params, float *w,
-                  float *m, double *second, const float *g, double lr, double scale);
+void optim_layers(const OptimSpec *o, const OptimGroups *groups, const Backend *b,
+                  const Params *params, float *w, float *m, double *second, const float *g,
+                  double lr, double scale);
 
 /* Computes grad_norm and grad_scale of `now` from n sums of squares in host memory, as
  * Backend.clip does on a device. Reads now->loss. */

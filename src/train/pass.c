@@ -32,9 +32,12 @@ static void queue_update(void *pass) {
   const Pass *p = pass;
   const Backend *b = p->backend;
   size_t n = p->model->params.padded;
+  OptimPiece all = {.n = n, .w = p->w, .m = p->m, .v = p->v, .g = p->g};
+  if (p->low != p->w) all.low = p->low;
+  if (p->groups) groups_clear_frozen(p->groups, b, p->g);
   b->square_sums_async(b, p->sums, p->g, n);
   b->clip(b, p->now, p->sums, norm_units(n), p->model->sums);
-  optim_piece(p->optim, b, p->now, p->low == p->w ? NULL : p->low, p->w, p->m, p->v, p->g, n);
+  optim_update(p->optim, p->groups, b, p->now, &all);
   if (p->e) b->ema(b, p->e, p->w, (double)p->ema, n, p->now);
 }
 

@@ -15,13 +15,15 @@ typedef struct {
   const Backend *backend;
   Model *model;
   const OptimSpec *optim; /* must not be NovoGrad */
-  float smoothing;        /* label smoothing */
-  float ema;              /* decay of the moving average e */
-  bool without_graphs;    /* queue every operation instead of launching CUDA graphs */
-  float *w, *g, *e;       /* (padded) weights; gradients; moving average of w, or NULL */
-  void *low;              /* copy of w in the backend's type; w itself if that is fp32 */
-  float *m, *v;           /* optimizer state; NULL if the optimizer does not have it */
-  double *sums;           /* sums of squares of g, one per NORM_UNIT elements */
+  /* Weight decay and learning rate of ranges; NULL: one group of all weights. */
+  const OptimGroups *groups;
+  float smoothing;     /* label smoothing */
+  float ema;           /* decay of the moving average e */
+  bool without_graphs; /* queue every operation instead of launching CUDA graphs */
+  float *w, *g, *e;    /* (padded) weights; gradients; moving average of w, or NULL */
+  void *low;           /* copy of w in the backend's type; w itself if that is fp32 */
+  float *m, *v;        /* optimizer state; NULL if the optimizer does not have it */
+  double *sums;        /* sums of squares of g, one per NORM_UNIT elements */
   /* Learning rate, norm and losses of the current step; allocated by pass_open. */
   StepNumbers *now;
   GraphCache graphs;

@@ -175,10 +175,21 @@ static Err check_memory(Trainer *t, SetUp *s) {
   return fit_or_refuse(t);
 }
 
+static void log_frozen(const Trainer *t) {
+  const Params *p = &t->state.model->params;
+  uint32_t layers = t->spec->groups.freeze_layers;
+  if (!layers || !world_is_writer(&t->world)) return;
+  log_info("frozen   embeddings and first %" PRIu32 " of %" PRIu32
+           " layers; %zu of %zu parameters are updated",
+           layers, p->layers, groups_count_updated(&t->state.groups, p), p->total);
+}
+
 static Err take_memory(Trainer *t, SetUp *s) {
   (void)s;
   TRY(model_allocate(t->state.model));
-  return state_open(&t->state, &t->world, t->spec, t->micro_batches);
+  TRY(state_open(&t->state, &t->world, t->spec, t->micro_batches));
+  log_frozen(t);
+  return ERR_OK;
 }
 
 /* Keeps at least as many checkpoints as will be averaged at the end. */

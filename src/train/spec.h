@@ -32,6 +32,7 @@ typedef struct {
   Schedule schedule;
   bool decay_to_end; /* the decay of the schedule ends with the last step */
   OptimSpec optim;
+  GroupSpec groups; /* weights without weight decay, learning rates of layers, frozen layers */
   float clip, smoothing;
   LossScale loss_scale;
   float ema; /* decay of the moving average of the weights; 0: no moving average */

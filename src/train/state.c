@@ -55,9 +55,11 @@ Err state_open(ModelState *st, World *w, const TrainSpec *s, uint32_t micro_batc
   TRY(open_gradients(st, w, s, micro_batches));
   st->update = choose_update(w, s);
   TRY(new_optimizer_state(st, w, &s->optim));
+  TRY(groups_new(&st->groups, &st->model->params, &s->groups));
   st->pass = (Pass){.backend = b,
                     .model = st->model,
                     .optim = &s->optim,
+                    .groups = &st->groups,
                     .smoothing = s->smoothing,
                     .ema = s->ema,
                     /* NCCL collectives are queued between the kernels of backward, which is not
@@ -86,6 +88,7 @@ void state_close(ModelState *st, const World *w) {
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
     if (arrays[i]) b->release(b, arrays[i]);
   mem_free(st->second);
+  groups_free(&st->groups);
 }
 
 Weights state_eval_weights(const ModelState *st, const World *w) {

@@ -29,6 +29,7 @@ typedef struct {
   /* (norm_units) sums of squares of the gradient, one per NORM_UNIT elements. */
   double *square_sums;
   double *square_sums_host; /* (norm_units) copy of square_sums in host memory */
+  OptimGroups groups;       /* weight decay and learning rate of ranges; frozen ranges */
   Pass pass;                /* runs forward, backward and update */
 } ModelState;
 

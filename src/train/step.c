@@ -245,6 +245,7 @@ static Err compute_grad_square_sums(Trainer *t) {
   const Backend *b = &t->world.backend;
   const Gradients *q = &t->world.grads;
   size_t n = st->model->params.padded;
+  groups_clear_frozen(&st->groups, b, q->g);
   if (st->update == UPDATE_SHARDED) {
     for (size_t i = 0; i < reducer_pieces(q->reducer); i++) {
       size_t begin, end;
@@ -296,8 +297,13 @@ static Err update_shard(Trainer *t) {
   for (size_t i = 0; i < reducer_pieces(q->reducer); i++) {
     size_t begin, end;
     reducer_piece(q->reducer, i, &begin, &end);
-    optim_piece(&t->spec->optim, &t->world.backend, st->pass.now, NULL, st->w + begin,
-                st->m + owned, st->v ? st->v + owned : NULL, q->g + begin, end - begin);
+    OptimPiece piece = {.begin = begin,
+                        .n = end - begin,
+                        .w = st->w + begin,
+                        .m = st->m + owned,
+                        .v = st->v ? st->v + owned : NULL,
+                        .g = q->g + begin};
+    optim_update(&t->spec->optim, &st->groups, &t->world.backend, st->pass.now, &piece);
     owned += end - begin;
   }
   return state_gather_weights(st, &t->world);
@@ -315,10 +321,12 @@ static Err update_weights(Trainer *t, const StepNumbers *now, double lr) {
   if (st->update == UPDATE_SHARDED) {
     TRY(update_shard(t));
   } else if (st->update == UPDATE_BY_WEIGHT) {
-    optim_layers(o, b, &st->model->params, st->w, st->m, st->second, g, lr, clip_scale(now));
+    optim_layers(o, &st->groups, b, &st->model->params, st->w, st->m, st->second, g, lr,
+                 clip_scale(now));
   } else {
     /* Also writes the low-precision copy `low`. */
-    optim_piece(o, b, st->pass.now, low, st->w, st->m, st->v, g, n);
+    OptimPiece all = {.n = n, .low = low, .w = st->w, .m = st->m, .v = st->v, .g = g};
+    optim_update(o, &st->groups, b, st->pass.now, &all);
     low = NULL;
   }
   if (low) b->lower(b, low, st->w, n);

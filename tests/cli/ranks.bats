@@ -166,6 +166,17 @@ stop_at() {
   [ -f "$T/parts/checkpoints/latest/training.safetensors" ]
 }
 
+@test "optimizer groups give the same bits on one rank, on two, and sharded" {
+  need_mpi
+  train 1 "$T/one" --steps 6 --optimizer adamw --weight-decay 0.1 --decay-biases no --reproducible
+  train 2 "$T/two" --steps 6 --optimizer adamw --weight-decay 0.1 --decay-biases no --reproducible
+  train 2 "$T/shard" --steps 6 --optimizer adamw --weight-decay 0.1 --decay-biases no --reproducible --shard-optimizer
+  train 1 "$T/all" --steps 6 --optimizer adamw --weight-decay 0.1 --reproducible
+  same_state "$T/one" "$T/two"
+  same_state "$T/one" "$T/shard"
+  run -1 cmp "$T/one/checkpoints/latest/weights.safetensors" "$T/all/checkpoints/latest/weights.safetensors"
+}
+
 @test "two ranks resume to the bit without --reproducible, sharded, with an EMA" {
   need_mpi
   train 2 "$T/whole" --steps 8 --ema-decay 0.9

@@ -235,7 +235,12 @@ static void speed_update(Type type) {
   double *sums = take((n / 4096 + 1) * sizeof *sums), *loss = take(3 * sizeof *loss);
   StepNumbers now = {.grad_divisor = 1, .lr = 1e-4f, .correction1 = 0.1f, .correction2 = 0.02f};
   StepNumbers *there = take(sizeof now);
-  AdamStep s = {.beta1 = 0.9f, .beta2 = 0.98f, .epsilon = 1e-9f, .now = there, .low = low};
+  AdamStep s = {.beta1 = 0.9f,
+                .beta2 = 0.98f,
+                .epsilon = 1e-9f,
+                .now = there,
+                .lr_factor = 1,
+                .low = low};
   MUST(cudaMemcpy(there, &now, sizeof now, cudaMemcpyHostToDevice));
   MUST(cudaMemset(loss, 0, 3 * sizeof *loss));
   TIME("square_sums of 61 M", 4 * n, kernel_square_sums(sums, g, n, 0));

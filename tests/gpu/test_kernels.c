@@ -179,7 +179,8 @@ static void adam_in_double(float *w, float *m, float *v, const float *g, size_t 
     v[i] = (float)(s->beta2 * (double)v[i] + (1 - (double)s->beta2) * grad * grad);
     double step = (m[i] / (double)now->correction1) /
                   (sqrt(v[i] / (double)now->correction2) + s->epsilon);
-    w[i] = (float)(w[i] - now->lr * (step + (s->coupled ? 0 : s->decay * (double)w[i])));
+    double lr = (double)(now->lr * s->lr_factor);
+    w[i] = (float)(w[i] - lr * (step + (s->coupled ? 0 : s->decay * (double)w[i])));
   }
 }
 
@@ -191,9 +192,14 @@ static void test_update(Type type, size_t n, bool coupled, int where) {
                      .correction1 = 0.1f,
                      .correction2 = 0.02f,
                      .grad_scale = where == 2 ? NAN : 0.5f};
-  AdamStep s = {
-      .beta1 = 0.9f, .beta2 = 0.98f, .epsilon = 1e-9f, .decay = 0.1f, .coupled = coupled};
-  MomentumStep mo = {.beta = 0.9f, .decay = 0.1f, .lr = 0.01f, .scale = 0.5f};
+  AdamStep s = {.beta1 = 0.9f,
+                .beta2 = 0.98f,
+                .epsilon = 1e-9f,
+                .decay = 0.1f,
+                .coupled = coupled,
+                .lr_factor = 0.5f};
+  MomentumStep mo = {
+      .beta = 0.9f, .decay = 0.1f, .lr = 0.01f, .scale = 0.5f, .lr_factor = 0.5f};
   Array *w = array_draw(TYPE_F32, n, 1), *m = array_draw(TYPE_F32, n, 0.1f),
         *v = array_draw(TYPE_F32, n, 0.1f), *g = array_draw(TYPE_F32, n, 1),
         *low = array_zero(type, n), *w2 = array_draw(TYPE_F32, n, 1),
@@ -215,7 +221,7 @@ static void test_update(Type type, size_t n, bool coupled, int where) {
     if (where < 2) {
       want_m2[i] =
           (float)(0.9f * (double)want_m2[i] + (0.5 * g->host[i] + 0.1f * (double)want_w2[i]));
-      want_w2[i] = (float)(want_w2[i] - 0.01f * (double)want_m2[i]);
+      want_w2[i] = (float)(want_w2[i] - (where ? 0.5f : 1) * 0.01f * (double)want_m2[i]);
       want_low[i] = want_w[i];
       want_low2[i] = want_w2[i];
     }

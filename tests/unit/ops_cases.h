@@ -241,7 +241,8 @@ static void run_adam(const Backend *b, Case *c, bool coupled) {
                 .epsilon = 1e-9f,
                 .decay = 0.01f,
                 .coupled = coupled,
-                .now = now};
+                .now = now,
+                .lr_factor = 0.75f};
   b->adam(b, c->a[0], c->a[1], c->a[2], c->a[3], c->n[0], &s);
   b->release(b, now);
 }
@@ -253,7 +254,8 @@ static void do_adam_coupled(const Backend *b, Case *c) {
 }
 static void do_momentum(const Backend *b, Case *c) {
   StepNumbers *now = make_numbers(b, 0.1f);
-  MomentumStep s = {.beta = 0.9f, .decay = 0.01f, .now = now, .lr = 9, .scale = 9};
+  MomentumStep s = {
+      .beta = 0.9f, .decay = 0.01f, .now = now, .lr = 9, .scale = 9, .lr_factor = 0.75f};
   b->momentum(b, c->a[0], c->a[1], c->a[2], c->n[0], &s);
   b->release(b, now);
 }

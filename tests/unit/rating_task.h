@@ -99,7 +99,11 @@ static ModelShape shape_bag(const ModelConfig *config) {
 
 static Err lay_out_bag(Params *p, size_t vocab, size_t *weight, size_t *bias) {
   Err err = ERR_OK;
+  /* One layer, the weights of the words, and a bias after it. */
+  p->layers = 1;
+  p->depth = 1;
   *weight = params_add(p, &err, INIT_NORMAL, 0.01, vocab, 1, "word.weight");
+  p->depth = 2;
   *bias = params_add(p, &err, INIT_ZERO, 0, 1, 1, "bias");
   params_finish(p);
   return err;

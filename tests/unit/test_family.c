@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cmd/cmd.h"
+#include "format/safetensors.h"
 #include "model/store.h"
 #include "rating_task.h"
 #include "support.h"
@@ -112,6 +113,47 @@ static void assert_same_weights(const char *a, const char *b) {
   assert_memory_equal(first.s, second.s, first.len);
   str_free(&first);
   str_free(&second);
+}
+
+/* Reads a tensor of the last checkpoint. */
+static void read_weights(const char *run, const char *name, float *to, size_t n) {
+  SafeFile f;
+  char path[128];
+  snprintf(path, sizeof path, "%s/checkpoints/latest/weights.safetensors", run);
+  OK(safetensors_open(&f, at(path)));
+  const SafeTensor *t = safetensors_find(&f, name);
+  assert_non_null(t);
+  OK(safetensors_read(&f, t, to, n));
+  safetensors_close(&f);
+}
+
+/* --freeze-layers: the layer keeps its initial weights, the bias after it is trained, and the
+ * gradients of the layer do not count in the norm. */
+static void test_frozen_layer_keeps_its_weights(void **state) {
+  (void)state;
+  float first[VOCAB], last[VOCAB], bias[2];
+  OK(train("free", RATING "--steps 1 --log-every 1 --seed 3"));
+  OK(train("frozen1", RATING "--steps 1 --log-every 1 --seed 3 --freeze-layers 1"));
+  OK(train("frozen", RATING "--steps 40 --seed 3 --freeze-layers 1"));
+  read_weights("frozen1", "word.weight", first, VOCAB);
+  read_weights("frozen", "word.weight", last, VOCAB);
+  assert_memory_equal(first, last, sizeof first);
+  read_weights("frozen1", "bias", &bias[0], 1);
+  read_weights("frozen", "bias", &bias[1], 1);
+  assert_true(bias[0] != bias[1]);
+  read_weights("free", "word.weight", last, VOCAB);
+  assert_memory_not_equal(first, last, sizeof first);
+  Str all = read_text(at("free/metrics.jsonl")), some = read_text(at("frozen1/metrics.jsonl"));
+  double norm = find_metric(&some, "grad_norm", false);
+  assert_true(norm > 0 && norm < find_metric(&all, "grad_norm", false));
+  str_free(&all);
+  str_free(&some);
+}
+
+static void test_freezing_more_layers_than_model_is_refused(void **state) {
+  (void)state;
+  assert_int_equal(train("toomany", RATING "--steps 1 --freeze-layers 2"), ERR_USAGE);
+  assert_non_null(strstr(err_message(), "--freeze-layers 2"));
 }
 
 /* The task, the data and the options come from RUN/config. */
@@ -265,6 +307,8 @@ int main(void) {
       cmocka_unit_test(test_task_of_a_test_trains_until_loss_falls),
       cmocka_unit_test(test_training_json_has_task_and_its_names_of_totals),
       cmocka_unit_test(test_best_checkpoint_has_lowest_error),
+      cmocka_unit_test(test_frozen_layer_keeps_its_weights),
+      cmocka_unit_test(test_freezing_more_layers_than_model_is_refused),
       cmocka_unit_test(test_resumed_run_has_bits_of_one_never_stopped),
       cmocka_unit_test(test_resume_with_another_task_is_refused),
       cmocka_unit_test(test_resume_with_another_vocabulary_is_refused),

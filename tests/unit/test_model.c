@@ -148,7 +148,8 @@ static void check_ten_steps(const char *form, bool reference) {
                (double)losses[step]);
     }
     StepNumbers now = {.lr = 1e-3f, .grad_scale = 1};
-    AdamStep adam = {.beta1 = 0.9f, .beta2 = 0.98f, .epsilon = 1e-9f, .now = &now};
+    AdamStep adam = {
+        .beta1 = 0.9f, .beta2 = 0.98f, .epsilon = 1e-9f, .now = &now, .lr_factor = 1};
     now.correction1 = 1 - powf(0.9f, (float)(step + 1));
     now.correction2 = 1 - powf(0.98f, (float)(step + 1));
     f.backend.adam(&f.backend, f.w, f.m, f.v, f.g, n, &adam);

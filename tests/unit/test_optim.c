@@ -70,7 +70,7 @@ static void piece(const OptimSpec *o, const Backend *b, float *w, float *m, floa
                   const float *g, size_t n, uint64_t step, double lr, double scale) {
   StepNumbers now = optim_numbers(o, step, lr);
   now.grad_scale = (float)scale;
-  optim_piece(o, b, &now, NULL, w, m, v, g, n);
+  optim_update(o, NULL, b, &now, &(OptimPiece){.n = n, .w = w, .m = m, .v = v, .g = g});
 }
 
 /* Runs a step of any optimizer on whole arrays, with the function that train uses. */
@@ -78,7 +78,7 @@ static void step_of(const OptimSpec *o, const Backend *b, const Params *p, float
                     float *v, double *second, const float *g, uint64_t step, double lr,
                     double scale) {
   if (o->kind == OPTIM_NOVOGRAD)
-    optim_layers(o, b, p, w, m, second, g, lr, scale);
+    optim_layers(o, NULL, b, p, w, m, second, g, lr, scale);
   else
     piece(o, b, w, m, v, g, p->padded, step, lr, scale);
 }
@@ -190,13 +190,13 @@ static void test_optim_first_steps_equal_worked_example(void **state) {
       float w[] = {1, 2}, m[2] = {0};
       double second = 0;
       OptimSpec o = {OPTIM_NOVOGRAD, 0.5f, 0.5f, 0, 0.125f};
-      optim_layers(&o, &list[i], &p, w, m, &second, g, 0.5, 0.5);
+      optim_layers(&o, NULL, &list[i], &p, w, m, &second, g, 0.5, 0.5);
       assert_true(second == 25);
       assert_float_equal(m[0], 0.6f + 0.125f, 1e-6);
       assert_float_equal(m[1], 0.8f + 0.25f, 1e-6);
       assert_float_equal(w[0], 1 - 0.3625f, 1e-6);
       assert_float_equal(w[1], 2 - 0.525f, 1e-6);
-      optim_layers(&o, &list[i], &p, w, m, &second, next, 0, 0.5);
+      optim_layers(&o, NULL, &list[i], &p, w, m, &second, next, 0, 0.5);
       assert_true(second == 30.5);
       /* unchanged, because the learning rate is 0. */
       assert_float_equal(w[1], 2 - 0.525f, 1e-6);
@@ -389,14 +389,15 @@ static void test_optim_skipped_update_changes_nothing(void **state) {
       memcpy(v[1], v[0], sizeof g), memcpy(e[1], e[0], sizeof g);
       StepNumbers now = optim_numbers(&specs[k], 3, 0.1);
       now.grad_scale = NAN;
-      optim_piece(&specs[k], &list[i], &now, NULL, w[0], m[0], v[0], g, N);
+      OptimPiece all = {.n = N, .w = w[0], .m = m[0], .v = v[0], .g = g};
+      optim_update(&specs[k], NULL, &list[i], &now, &all);
       list[i].ema(&list[i], e[0], w[0], 0.5, N, &now);
       assert_memory_equal(w[0], w[1], sizeof g);
       assert_memory_equal(m[0], m[1], sizeof g);
       assert_memory_equal(v[0], v[1], sizeof g);
       assert_memory_equal(e[0], e[1], sizeof g);
       now.grad_scale = 1;
-      optim_piece(&specs[k], &list[i], &now, NULL, w[0], m[0], v[0], g, N);
+      optim_update(&specs[k], NULL, &list[i], &now, &all);
       list[i].ema(&list[i], e[0], w[0], 0.5, N, &now);
       assert_true(memcmp(w[0], w[1], sizeof g) != 0 && memcmp(e[0], e[1], sizeof g) != 0);
     }
@@ -416,7 +417,7 @@ static void test_optim_novograd_norms_each_weight(void **state) {
     draw(start, TOTAL, 1), draw(g, TOTAL, 1);
     memcpy(w, start, TOTAL * sizeof *w), memset(m, 0, TOTAL * sizeof *m);
     memset(g + two[1].offset, 0, SECOND * sizeof *g);
-    optim_layers(&o, &list[i], &params, w, m, second, g, 0.1, 1);
+    optim_layers(&o, NULL, &list[i], &params, w, m, second, g, 0.1, 1);
     double moved = 0;
     for (size_t k = 0; k < TOTAL; k++) {
       bool of_first = k >= two[0].offset && k < two[0].offset + FIRST;
@@ -431,7 +432,7 @@ static void test_optim_novograd_norms_each_weight(void **state) {
     memset(g, 0, TOTAL * sizeof *g);
     for (size_t k = 0; k < 4; k++) {
       second[0] = tiny[k];
-      optim_layers(&o, &list[i], &params, w, m, second, g, 0.1, 1);
+      optim_layers(&o, NULL, &list[i], &params, w, m, second, g, 0.1, 1);
     }
     for (size_t k = 0; k < TOTAL; k++) assert_true(isfinite(w[k]) && isfinite(m[k]));
   }
@@ -451,11 +452,11 @@ static void test_novograd_first_update_starts_the_second_moment(void **state) {
   for (int i = 0; i < n; i++) {
     float w[] = {1, 2}, m[2] = {0};
     double second = 0;
-    optim_layers(&o, &list[i], &p, w, m, &second, none, 0.5, 1);
+    optim_layers(&o, NULL, &list[i], &p, w, m, &second, none, 0.5, 1);
     assert_true(second == 0);
-    optim_layers(&o, &list[i], &p, w, m, &second, g, 0.5, 1);
+    optim_layers(&o, NULL, &list[i], &p, w, m, &second, g, 0.5, 1);
     assert_true(second == 25); /* |g|^2, not 0.25 * |g|^2 */
-    optim_layers(&o, &list[i], &p, w, m, &second, none, 0.5, 1);
+    optim_layers(&o, NULL, &list[i], &p, w, m, &second, none, 0.5, 1);
     assert_true(second == 0.75 * 25);
   }
 }

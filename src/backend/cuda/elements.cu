@@ -338,6 +338,7 @@ struct Update {
   /* rest1 and rest2 are 1 - beta1 and 1 - beta2 */
   float beta1, beta2, rest1, rest2, epsilon, decay;
   const StepNumbers *now;
+  float lr_factor; /* factor of now->lr */
   float lr, scale; /* learning rate and gradient scale, used if `now` is NULL */
   bool coupled, vector;
 };
@@ -346,7 +347,8 @@ template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     adam(T *low, float *w_, float *m_, float *v_, const float *g_, size_t n, Update u) {
   size_t at = (blockIdx.x * (size_t)THREADS + threadIdx.x) * 4;
-  float lr = u.now->lr, correction1 = u.now->correction1, correction2 = u.now->correction2;
+  float lr = u.now->lr * u.lr_factor, correction1 = u.now->correction1,
+        correction2 = u.now->correction2;
   float scale = u.now->grad_scale;
   if (at >= n || !isfinite(scale)) return;
   int count = n - at < 4 ? (int)(n - at) : 4;
@@ -375,7 +377,8 @@ template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     momentum(T *low, float *w_, float *m_, const float *g_, size_t n, Update u) {
   size_t at = (blockIdx.x * (size_t)THREADS + threadIdx.x) * 4;
-  float lr = u.now ? u.now->lr : u.lr, scale = u.now ? u.now->grad_scale : u.scale;
+  float lr = u.now ? u.now->lr * u.lr_factor : u.lr;
+  float scale = u.now ? u.now->grad_scale : u.scale;
   if (at >= n || !isfinite(scale)) return;
   int count = n - at < 4 ? (int)(n - at) : 4;
   float w[4], m[4], g[4];
@@ -403,6 +406,7 @@ cudaError_t kernel_adam(Type type, float *w, float *m, float *v, const float *g,
   u.epsilon = s->epsilon;
   u.decay = s->decay;
   u.coupled = s->coupled;
+  u.lr_factor = s->lr_factor;
   u.now = s->now;
   u.vector =
       is_aligned(w) && is_aligned(m) && is_aligned(v) && is_aligned(g) && is_aligned(s->low);
@@ -421,6 +425,7 @@ cudaError_t kernel_momentum(Type type, float *w, float *m, const float *g, size_
   u.decay = s->decay;
   u.now = s->now;
   u.lr = s->lr;
+  u.lr_factor = s->lr_factor;
   u.scale = s->scale;
   u.vector = is_aligned(w) && is_aligned(m) && is_aligned(g) && is_aligned(s->low);
   return with_type(type, [&](auto t) {

@@ -306,8 +306,9 @@ static size_t part_size(size_t at, size_t n) {
 static void update_adam(float *w, float *m, float *v, const float *g, size_t n,
                         const AdamStep *s) {
   const StepNumbers *now = s->now;
-  const float beta1 = s->beta1, beta2 = s->beta2, lr = now->lr / now->correction1;
-  const float inner = s->coupled ? s->decay : 0, outer = s->coupled ? 0 : now->lr * s->decay;
+  const float rate = now->lr * s->lr_factor, lr = rate / now->correction1;
+  const float beta1 = s->beta1, beta2 = s->beta2;
+  const float inner = s->coupled ? s->decay : 0, outer = s->coupled ? 0 : rate * s->decay;
   const float root = 1 / sqrtf(now->correction2), epsilon = s->epsilon, scale = now->grad_scale;
   size_t i = 0;
   for (; i + LANES <= n; i += LANES) {
@@ -359,7 +360,8 @@ static void update_momentum(float *w, float *m, const float *g, size_t n, float 
  * than it saves. */
 static void momentum(const Backend *b, float *w, float *m, const float *g, size_t n,
                      const MomentumStep *s) {
-  float lr = s->now ? s->now->lr : s->lr, scale = s->now ? s->now->grad_scale : s->scale;
+  float lr = s->now ? s->now->lr * s->lr_factor : s->lr;
+  float scale = s->now ? s->now->grad_scale : s->scale;
   if (!isfinite(scale)) return;
 #pragma omp parallel for num_threads(b->threads) schedule(static) if (n > NORM_UNIT)
   for (size_t at = 0; at < n; at += PART)

@@ -235,6 +235,7 @@ static Err run_validation(Trainer *t) {
   Validation v;
   stop_answer_with(answers_validating);
   TRY(train_wait_for_weights(t, &t->since));
+  double began = progress_clock();
   Weights weights = state_eval_weights(&t->state, &t->world);
   Err err = validate_model(t->task, t->state.model, weights, t->world.comm, &samples, &v);
   if (err) {
@@ -252,8 +253,9 @@ static Err run_validation(Trainer *t) {
   t->run.at.validated = t->run.at.step;
   record_validation(t, &v, &samples);
   free_samples(&samples);
-  /* The time of the validation does not count as time of steps. */
-  t->since_start = progress_clock();
+  /* The time of the validation does not count as time of steps; that of the steps since the last record,
+   * of which there are some unless --valid-every is a multiple of --log-every, still does. */
+  t->since_start += progress_clock() - began;
   stop_answer_with(NULL);
   return ERR_OK;
 }

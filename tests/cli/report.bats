@@ -51,6 +51,12 @@ headline() { field "$1" "runs/0/answers/$2/headline"; }
   [[ "$(field "$T/r.json" runs/0/changes/0/what)" =~ "Feed data faster" ]]
 }
 
+@test "the parts of a step are within its time, also where validations fall between records" {
+  tiny "$T/run" --steps 30 --log-every 5 --valid-every 4 > /dev/null
+  perl -MJSON::PP -ne '$r = decode_json($_); next unless $r->{steps_per_s}; $sum = 0; $sum += $r->{"${_}_ms"} for qw(data_wait forward backward comm_wait update checkpoint);
+    $n++; die "step $r->{step}: parts of $sum ms, step of ", 1e3 / $r->{steps_per_s}, " ms" if $sum > 1.001 * 1e3 / $r->{steps_per_s}; END { die "no records" unless $n == 6 }' "$T/run/metrics.jsonl"
+}
+
 @test "a report names the rank that was slow" {
   need_mpi
   mpirun -n 1 "$TRIREME" train --data "$SET" --run "$T/run" "${OPTIONS[@]}" --micro-batches 2 --steps 5 --valid-every 0 : \

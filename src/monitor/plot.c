@@ -5,12 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WIDTH  640.0
-#define HEIGHT 240.0
-#define LEFT   58.0 /* margins, for the labels of the axes and the legend */
-#define RIGHT  14.0
-#define TOP    26.0
-#define BOTTOM 40.0
+#define WIDTH      640.0
+#define HEIGHT     240.0
+#define LEFT       58.0 /* margins, for the labels of the axes and the legend */
+#define RIGHT      14.0
+#define TOP        26.0
+#define BOTTOM     40.0
+#define LEGEND_ROW 16.0
 #define COLUMNS \
   600 /* of pixels: more points than that become two per column, lowest and highest */
 #define LARGEST \
@@ -194,15 +195,60 @@ static void add_axes(const PlotLines *p, const Axis *x, double x_step, const Axi
   if (p->y_label) add_text(out, LEFT - 50, 12, "start", p->y_label);
 }
 
-/* The legend stands right-aligned above the chart, from the last name to the first. The width of a name
- * is estimated; its coloured square is part of the text, so that it stays beside it. */
+static size_t count_characters(const char *text) {
+  size_t count = 0;
+  for (; *text; text++) count += (*text & 0xc0) != 0x80;
+  return count;
+}
+
+/* Adds the name of series k with its coloured square, which is part of the text, so that it stays beside
+ * it. Names are cut after NAME_MOST characters. */
+#define NAME_MOST 40
+static void add_name(Str *out, double x, double y, const char *anchor, size_t k,
+                     const char *name) {
+  char text[4 * NAME_MOST + 1];
+  size_t used = 0, count = 0;
+  for (; name[used] && used + 1 < sizeof text; used++) {
+    if ((name[used] & 0xc0) != 0x80 && ++count > NAME_MOST) break;
+    text[used] = name[used];
+  }
+  text[used] = 0;
+  str_addf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\"><tspan fill=\"%s\">%s</tspan> ",
+           x, y, anchor, colours[k % PLOT_SERIES], k < PLOT_SERIES ? "■" : "□");
+  plot_escape(text, out);
+  str_add(out, name[used] ? "…</text>" : "</text>");
+}
+
+/* Estimated pixels of a name in a legend. */
+static double get_name_width(const char *name) {
+  return 6.4 * (double)count_characters(name) + 28;
+}
+
+/* The legend stands right-aligned above the chart, from the last name to the first. */
 static void add_legend(const char *const *names, size_t count, double right, Str *out) {
   for (size_t k = count; k-- > 0;) {
-    str_addf(out, "<text x=\"%.1f\" y=\"12\" text-anchor=\"end\"><tspan fill=\"%s\">■</tspan> ",
-             right, colours[k % PLOT_SERIES]);
-    plot_escape(names[k], out);
-    str_add(out, "</text>");
-    right -= 6.4 * (double)strlen(names[k]) + 28;
+    add_name(out, right, 12, "end", k, names[k]);
+    right -= get_name_width(names[k]);
+  }
+}
+
+/* Rows of a legend below the chart; 0: it fits above. */
+static size_t count_legend_rows(const PlotLines *p) {
+  double width = 0;
+  for (size_t k = 0; k < p->count; k++) width += get_name_width(p->series[k].name);
+  return width > WIDTH - RIGHT - 2 * LEFT ? (p->count + 1) / 2 : 0;
+}
+
+static void add_series_legend(const PlotLines *p, size_t rows, Str *out) {
+  double right = WIDTH - RIGHT;
+  for (size_t k = p->count; k-- > 0;) {
+    const char *name = p->series[k].name;
+    if (rows > 0)
+      add_name(out, k % 2 ? WIDTH / 2 : LEFT, HEIGHT + 12 + LEGEND_ROW * (double)(k / 2),
+               "start", k, name);
+    else
+      add_name(out, right, 12, "end", k, name);
+    right -= get_name_width(name);
   }
 }
 
@@ -244,7 +290,7 @@ static void add_series(const PlotLines *p, size_t k, const Axis *x, const Axis *
   add_column(out, &c, &is_begun);
   str_addf(out,
            "\" fill=\"none\" stroke=\"%s\" stroke-width=\"1.8\" stroke-linejoin=\"round\"%s/>",
-           colour, s->is_dashed ? " stroke-dasharray=\"5 4\"" : "");
+           colour, s->is_dashed || k >= PLOT_SERIES ? " stroke-dasharray=\"5 4\"" : "");
   if (!s->has_dots || is_dense) return;
   for (size_t i = 0; i < s->points; i++)
     if (is_drawn(p, s, i))
@@ -278,14 +324,12 @@ void plot_lines(const PlotLines *p, Str *out) {
   } else if (!p->is_log) {
     y_step = round_range(&y, 5);
   }
-  begin_svg(out, p->title ? p->title : "chart", HEIGHT);
+  size_t rows = count_legend_rows(p);
+  begin_svg(out, p->title ? p->title : "chart", HEIGHT + LEGEND_ROW * (double)rows);
   add_axes(p, &x, x_step, &y, y_step, out);
-  const char *names[PLOT_SERIES];
-  size_t count = p->count < PLOT_SERIES ? p->count : PLOT_SERIES;
-  for (size_t k = 0; k < count; k++) names[k] = p->series[k].name;
   for (size_t k = 0; k < p->count; k++) add_series(p, k, &x, &y, out);
   add_mark(p, &x, out);
-  add_legend(names, count, WIDTH - RIGHT, out);
+  add_series_legend(p, rows, out);
   str_add(out, "</svg>\n");
 }
 

@@ -10,7 +10,7 @@
 
 #include "base/str.h"
 
-#define PLOT_SERIES 8 /* most series that have a colour of their own */
+#define PLOT_SERIES 8 /* most series that have a colour of their own; further ones are dashed */
 
 typedef struct {
   const char *name;

@@ -182,6 +182,25 @@ static void test_plot_of_extreme_values_ends(void **state) {
   }
 }
 
+/* Sixteen runs in one chart: each is in the legend, within the picture. */
+static void test_plot_legend_names_every_series(void **state) {
+  (void)state;
+  double x[] = {1, 2}, y[] = {1, 2};
+  PlotSeries s[16];
+  for (size_t i = 0; i < 16; i++)
+    s[i] = (PlotSeries){.name = "a long name of a run, ärger als die anderen, and more",
+                        .x = x,
+                        .y = y,
+                        .points = 2};
+  PlotLines p = make_plot(s, 16);
+  plot_lines(&p, &text);
+  assert_int_equal(count_of("a long name of a run, ärger als die ande…</text>"), 16);
+  assert_int_equal(count_of(">□<"), 8);
+  assert_int_equal(count_of("stroke-dasharray"), 8);
+  assert_int_equal(count_of("x=\"-"), 0);
+  assert_int_equal(count_of("viewBox=\"0 0 640 368\""), 1);
+}
+
 #define CASE(test) cmocka_unit_test_teardown(test, free_text)
 
 int main(void) {
@@ -199,6 +218,7 @@ int main(void) {
       CASE(test_plot_spark_draws_low_and_high),
       CASE(test_plot_spark_of_rounded_means_stays_within_the_blocks),
       CASE(test_plot_of_extreme_values_ends),
+      CASE(test_plot_legend_names_every_series),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,8 @@ static Err answer_duration(RunReport *r) {
              report_seconds(part[1], f->valid_seconds),
              report_seconds(part[2], f->other_seconds),
              f->rollbacks > 0 ? ", steps that roll-backs undid" : "");
+  if (f->planned_steps > f->last_step)
+    report_say(a, " It has reached step %.0f of at most %.0f.", f->last_step, f->planned_steps);
   if (f->restarts > 0 || f->rollbacks > 0)
     report_say(a, " Restarts: %.0f, roll-backs: %.0f.", f->restarts, f->rollbacks);
   if (f->processes > 1)
@@ -79,16 +81,10 @@ static double get_limit(const Curve *valid) {
   return fmax(isnan(noise) ? 0 : 3 * noise, 0.01 * valid->y[find_lowest(valid)]);
 }
 
-/* What another tenth of the run would lower the validation loss by if it went on along the line, as a
- * share of the loss: the estimate, and the most that the noise allows (97.5 %). */
-typedef struct {
-  double likely, most;
-} Gain;
-
-static Gain estimate_gain(const RunFacts *f, const Trend *t, double loss) {
-  double steps = 0.1 * f->last_step;
-  return (Gain){.likely = -t->slope * steps / loss,
-                .most = (t->limit * t->error - t->slope) * steps / loss};
+/* Returns the most by which another tenth of the run could lower the validation loss, as a share of it:
+ * along the steepest line that the noise allows (97.5 %). */
+static double get_most_gain(const RunFacts *f, const Trend *t, double loss) {
+  return (t->limit * t->error - t->slope) * 0.1 * f->last_step / loss;
 }
 
 /* The loss is above its lowest by more than its noise, and does not fall again. */
@@ -113,33 +109,52 @@ static void say_past_best(Answer *a, const Curve *valid, const Trend *t) {
       valid->x[best], valid->y[best], now, t->noise);
 }
 
-/* The slope is negative beyond doubt. */
-static void say_falling(Answer *a, const Trend *t, Gain gain) {
-  bool is_slow = gain.likely < SMALL_GAIN;
-  report_verdict(
-      a, VERDICT_MIXED, "%s",
-      is_slow ? "Nearly: it improves, but slowly" : "No: the validation loss still falls");
+/* Returns how many validations at the end, each lower than the one before, the curve has. Noise alone
+ * makes 4 of them with a chance of 1/24: they prove a fall even where the curve is bent, so that a line
+ * fits it badly. */
+static size_t count_falling(const Curve *valid) {
+  size_t n = valid->points, falling = 1;
+  while (falling < n && valid->y[n - falling] < valid->y[n - falling - 1]) falling++;
+  return falling;
+}
+
+/* The loss falls beyond doubt. */
+static void say_falling(Answer *a, const Curve *valid, const Trend *t, double last_step) {
+  size_t n = valid->points, falling = count_falling(valid);
+  double slope = t->slope;
+  if (falling >= FEWEST_VALIDATIONS) {
+    /* The end of a curve that flattens. */
+    slope = (valid->y[n - 1] - valid->y[n - 2]) / (valid->x[n - 1] - valid->x[n - 2]);
+    report_say(a, "The validation loss fell at each of the last %zu validations", falling - 1);
+  } else {
+    report_say(a, "The validation loss falls, by more than its noise (±%.4f) explains",
+               t->noise);
+  }
+  double share = -slope * 0.1 * last_step / valid->y[n - 1];
+  report_verdict(a, VERDICT_MIXED, "%s",
+                 share < SMALL_GAIN ? "Nearly: it improves, but slowly"
+                                    : "No: the validation loss still falls");
   report_say(
       a,
-      "Over the last %zu validations the loss falls by %.4f per 1,000 steps, more than its "
-      "noise (±%.4f) explains; at this slope another tenth of the run would lower it by "
-      "%.2g %%, and by less if the curve flattens.",
-      t->points, -1000 * t->slope, t->noise, 100 * gain.likely);
+      ", by %.4f per 1,000 steps at the end; at this slope another tenth of the run would "
+      "lower it by %.2g %%, and by less if the curve flattens.",
+      -1000 * slope, 100 * share);
 }
 
 static void judge_slope(Answer *a, const RunFacts *f, const Curve *valid, const Trend *t) {
   double now = valid->y[valid->points - 1];
-  Gain gain = estimate_gain(f, t, now);
-  bool is_falling = trend_is_significant(t) && t->slope < 0;
+  double gain = get_most_gain(f, t, now);
+  bool is_falling =
+      (trend_is_significant(t) && t->slope < 0) || count_falling(valid) >= FEWEST_VALIDATIONS;
   bool is_past = now - valid->y[find_lowest(valid)] > get_limit(valid);
-  if (!isfinite(gain.most)) {
+  if (!isfinite(gain)) {
     report_verdict(a, VERDICT_UNKNOWN, "Unknown: the losses have no slope");
     report_say(a, "No line can be drawn through the last %zu validation losses.", t->points);
   } else if (is_falling) {
-    say_falling(a, t, gain);
+    say_falling(a, valid, t, f->last_step);
   } else if (is_past) {
     say_past_best(a, valid, t);
-  } else if (gain.most < SMALL_GAIN) {
+  } else if (gain < SMALL_GAIN) {
     report_verdict(a, VERDICT_GOOD, "Yes: the validation loss no longer %s",
                    trend_is_significant(t) ? "falls" : "changes");
     report_say(
@@ -155,7 +170,7 @@ static void judge_slope(Answer *a, const RunFacts *f, const Curve *valid, const 
         "Over the last %zu validations the loss changes by %+.4f ± %.4f per 1,000 steps: "
         "it may be constant, and it may fall so that another tenth of the run lowers it by "
         "%.2g %%; more validations, or a larger validation set, would tell.",
-        t->points, 1000 * t->slope, 1000 * t->limit * t->error, 100 * gain.most);
+        t->points, 1000 * t->slope, 1000 * t->limit * t->error, 100 * gain);
   }
 }
 
@@ -196,7 +211,8 @@ static void answer_trained(RunReport *r, const Curve *valid, const Curve *bleu,
     mention_rate(a, rate);
     report_figure(a, "slope_per_1000_steps", "slope of the validation loss per 1,000 steps",
                   1000 * t.slope, "%+.4f ± %.4f", 1000 * t.slope, 1000 * t.error * t.limit);
-    report_figure(a, "noise", "noise of a validation", t.noise, "±%.4f", t.noise);
+    double noise = fmin(t.noise, trend_noise(valid->y + n - window, window));
+    report_figure(a, "noise", "noise of a validation", noise, "±%.4f", noise);
   }
   if (n > 0)
     report_figure(a, "last_valid_nll", "last validation loss", valid->y[n - 1], "%.4f",

@@ -145,7 +145,10 @@ static double judge_waiting(Answer *a, const RunFacts *f, const Waiting *w) {
   report_share(share, network);
   report_ms(ms, w->network);
   if (network >= LIMITED_SHARE) {
-    report_verdict(a, VERDICT_BAD, "Yes: %s of a step waits for it", share);
+    if (is_card_used(f))
+      report_verdict(a, VERDICT_BAD, "Yes: %s of a step waits for it", share);
+    else
+      report_verdict(a, VERDICT_MIXED, "Possibly: %s of a step waits for gradients", share);
     report_say(
         a,
         "On average every rank waits at least %s of each step (%s) for gradients, even the one "
@@ -216,6 +219,7 @@ static void answer_network(RunReport *r, const StepCurves *curves) {
   if (f->ranks == 1) {
     report_verdict(a, VERDICT_GOOD, "No: there was one rank");
     report_say(a, "One rank trained, so no gradient was sent.");
+    report_figure(a, "comm_wait_ms", "all-reduce not hidden, rank 0", 0, "none");
     return;
   }
   if (f->hosts == 1) {

@@ -87,6 +87,23 @@ static void test_report_noisy_validation_is_unclear(void **state) {
   assert_int_equal(find_answer(run, "trained")->verdict, VERDICT_UNKNOWN);
 }
 
+/* A curve that flattens is not noise. */
+static void test_report_bent_curve_still_falls(void **state) {
+  (void)state;
+  static const double losses[] = {7.08, 5.9, 5.6, 5.44};
+  add_line("processes.jsonl", "{\"steps\":160}\n");
+  for (int i = 1; i <= 4; i++) {
+    add_step(20 * i, 5, 1, 0);
+    add_validation(20 * i, losses[i - 1], i);
+  }
+  const RunReport *run = make_report(NAN);
+  const char *sentence = find_answer(run, "trained")->sentence;
+  assert_headline(run, "trained", "No: the validation loss still falls");
+  assert_non_null(
+      strstr(sentence, "fell at each of the last 3 validations, by 8.0000 per 1,000"));
+  assert_non_null(strstr(find_answer(run, "duration")->sentence, "step 80 of at most 160"));
+}
+
 /* A rise that is certain but far below 1 % is no overfitting, and the two answers agree. */
 static void test_report_tiny_rise_is_not_past_its_best(void **state) {
   (void)state;
@@ -281,6 +298,17 @@ static void test_report_rate_without_a_config_is_not_explained(void **state) {
   assert_non_null(strstr(a->sentence, "are unknown, because there is no config"));
 }
 
+/* Rates of earlier versions could be too high; a step is at least as long as its parts. */
+static void test_report_step_is_as_long_as_its_parts(void **state) {
+  (void)state;
+  add_line("metrics.jsonl",
+           "{\"steps_per_s\":100,\"forward_ms\":30,\"backward_ms\":60,\"data_wait_ms\":10,"
+           "\"step\":5,\"seconds\":1}\n");
+  const RunReport *run = make_report(NAN);
+  assert_float_equal(run->facts.parts.total, 100, 1e-6);
+  assert_headline(run, "devices", "Yes: 90 % of a step computes");
+}
+
 static void test_report_markdown_keeps_hostile_texts_in_their_place(void **state) {
   (void)state;
   Str page = {0};
@@ -398,6 +426,7 @@ int main(void) {
       CASE(test_report_falling_validation_is_not_fully_trained),
       CASE(test_report_flat_validation_is_fully_trained),
       CASE(test_report_noisy_validation_is_unclear),
+      CASE(test_report_bent_curve_still_falls),
       CASE(test_report_tiny_rise_is_not_past_its_best),
       CASE(test_report_diverging_run_is_not_overfitting),
       CASE(test_report_two_validations_are_too_few),
@@ -413,6 +442,7 @@ int main(void) {
       CASE(test_report_low_mfu_is_not_fully_used),
       CASE(test_report_gpus_of_a_cpu_run_are_not_its_own),
       CASE(test_report_rate_without_a_config_is_not_explained),
+      CASE(test_report_step_is_as_long_as_its_parts),
       CASE(test_report_markdown_keeps_hostile_texts_in_their_place),
       CASE(test_report_names_cannot_command_a_terminal),
       CASE(test_report_undone_steps_do_not_count),

@@ -67,6 +67,7 @@ static void test_report_card_that_was_not_used_is_not_compared(void **state) {
   }
   add_card("h1", 1000, 1000);
   const RunReport *run = make_report(NAN);
+  assert_headline(run, "network", "Possibly: 69 % of a step waits for gradients");
   assert_non_null(strstr(find_answer(run, "network")->sentence, "No card that was measured"));
   assert_true(isnan(get_figure(find_answer(run, "traffic"), "ms_at_card_speed")));
 }

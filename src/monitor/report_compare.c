@@ -193,6 +193,9 @@ static Err compare_bleu(Report *r, size_t i, const Scored *first, const Scored *
   metric_score(first->metric, &base);
   metric_score(other->metric, &score);
   r->bleu_difference[i] = score.score - base.score;
+  /* The test counts samples that differ by more than the two scores do. If those are equal, as with equal
+   * outputs, it would find none, and p would be its least value: sacreBLEU prints 0.001. */
+  if (!(fabs(r->bleu_difference[i]) > 1e-9)) p = 1;
   r->bleu_p[i] = p;
   snprintf(r->bleu[i], sizeof r->bleu[i],
            "BLEU %.2f ± %.2f against %.2f ± %.2f of %.64s: %+.2f, p = %.4f, %s (paired "

@@ -114,6 +114,13 @@ headline() { field "$1" "runs/0/answers/$2/headline"; }
   "$TRIREME" report "$R/overfitted" "$T/other" --markdown | grep -q '^- other: BLEU .*paired bootstrap, 1000 samples, 12 sentences'
 }
 
+@test "runs with the same outputs do not differ significantly" {
+  cp -r "$R/overfitted" "$T/copy"
+  "$TRIREME" report "$R/overfitted" "$T/copy" --json > "$T/r.json"
+  [ "$(field "$T/r.json" comparison/bleu_p_value/1)" = 1 ]
+  "$TRIREME" report "$R/overfitted" "$T/copy" --markdown | grep -q '^- copy: BLEU .*p = 1.0000, not distinguishable from chance'
+}
+
 @test "what was not measured is unknown: a run without its data set, processes and samples" {
   cp -r "$R/overfitted" "$T/run"
   rm -f "$T"/run/processes.jsonl "$T"/run/system.jsonl

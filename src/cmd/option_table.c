@@ -1,10 +1,11 @@
-/* Puts the option table together. Depends on model/model.h, train/task.h. */
+/* Puts the option table together. Depends on model/model.h, train/task.h, prepare_task.h. */
 #include "cmd/option_table.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "cmd/prepare_task.h"
 #include "train/task.h"
 
 #define ROWS   512
@@ -13,7 +14,7 @@
 
 static OptSpec rows[ROWS + 1]; /* the last row, which has no name, ends the table */
 static size_t used;
-static char tasks[NAMES], presets[NAMES];
+static char tasks[NAMES], prepared[NAMES], presets[NAMES];
 
 /* Appends "|names" to a list. */
 static void add_names(char list[NAMES], const char *names) {
@@ -42,14 +43,23 @@ static void add_tables(const OptSpec *const *tables) {
   }
 }
 
-/* Fills in the choices of --task and --preset. Their defaults are those of the first task. */
-static void add_general_options(void) {
+static void list_names(void) {
   for (const TaskKind *const *kind = train_tasks; *kind; kind++)
     add_names(tasks, (*kind)->name);
+  for (const PrepareTask *const *task = prepare_tasks; *task; task++)
+    add_names(prepared, (*task)->name);
   for (const ModelFamily *const *f = model_families; *f; f++) add_names(presets, (*f)->presets);
+}
+
+/* Fills in the choices of --task and --preset. Their defaults are those of the first task. */
+static void add_general_options(void) {
+  list_names();
   for (const OptSpec *s = cmd_general_options; s->name; s++) {
     OptSpec row = *s;
-    if (strcmp(row.name, "task") == 0 && !*row.choices) {
+    if (strcmp(row.name, "task") == 0 && strcmp(row.commands, "prepare") == 0) {
+      row.choices = prepared;
+      row.initial = prepare_tasks[0]->name;
+    } else if (strcmp(row.name, "task") == 0 && !*row.choices) {
       row.choices = tasks;
       row.initial = train_tasks[0]->name;
     } else if (strcmp(row.name, "preset") == 0) {
@@ -67,5 +77,7 @@ const OptSpec *cmd_options(void) {
     add_tables((*kind)->family->options);
     add_tables((*kind)->options);
   }
+  for (const PrepareTask *const *task = prepare_tasks; *task; task++)
+    add_tables((const OptSpec *const[]){(*task)->options, NULL});
   return rows;
 }

@@ -15,6 +15,8 @@
 
 const OptSpec cmd_general_options[] = {
     /* Options of prepare: text */
+    CHOICE("task", "NAME", NULL, "", "prepare", G_DATA,
+           "What a model learns from the data set"),
     TEXTS(
         "train", "SRC TGT", 2, "prepare", G_DATA,
         "Training text, one sentence per line: two files, or one with a tab between the sides; "
@@ -87,7 +89,8 @@ const OptSpec cmd_general_options[] = {
     TEXT("run", "DIR", NULL, "train", "What to train",
          "Directory of the run: checkpoints, log, metrics. It must not exist, except with "
          "--resume or --auto-resume"),
-    /* Default and choices of these three rows are filled in from the tables of tasks and families. */
+    /* Default and choices of these rows, and of --task of prepare, are filled in from the tables of tasks
+     * and families. */
     CHOICE("task", "NAME", NULL, "", "train", "What to train", "What the model learns"),
     CHOICE("task", "NAME", NULL, "", "inspect", "What to show",
            "The task that the data set is for"),

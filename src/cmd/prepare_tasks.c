@@ -1,0 +1,4 @@
+/* The table of the tasks of prepare. A new task is a new file and one line here. */
+#include "cmd/prepare_task.h"
+
+const PrepareTask *const prepare_tasks[] = {&prepare_task_translate, NULL};

@@ -55,6 +55,8 @@ typedef struct {
   uint64_t seed, step;
   uint32_t group, begin, end, stride;
 } LoaderSpec;
+/* Returns the micro-batch number of the n-th batch that a loader returns. */
+uint64_t loader_number(const LoaderSpec *spec, uint64_t n);
 typedef struct Loader Loader;
 NODISCARD Err loader_open(Loader **loader, DataSet *d, const OrderPlan *plan,
                           const LoaderSpec *spec);

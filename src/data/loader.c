@@ -1,58 +1,28 @@
-/* The prefetch thread: fills the batches of a ring buffer in order before they are used. Depends
- * on batch. */
-#include <pthread.h>
-#include <stdbool.h>
-
+/* Fills the batches of a training run before they are used. Depends on batch, prefetch. */
 #include "base/mem.h"
 #include "data/batch.h"
-
-#define RING 4
+#include "data/prefetch.h"
 
 struct Loader {
   DataSet *data;
   const OrderPlan *plan;
   LoaderSpec spec;
-  Batch ring[RING];
-  /* Total numbers of batches filled and returned. The ring contains filled - taken batches and
-   * the one in use. */
-  uint64_t filled, taken;
-  bool in_use, stop;
-  ErrRecord error;
-  bool started;
-  pthread_t thread;
-  pthread_mutex_t lock;
-  pthread_cond_t changed;
+  Batch ring[PREFETCH_SLOTS];
+  Prefetch *prefetch;
 };
 
-/* Returns the micro-batch number of the n-th batch that this loader returns. */
-static uint64_t get_number(const LoaderSpec *s, uint64_t n) {
+uint64_t loader_number(const LoaderSpec *s, uint64_t n) {
   uint64_t stride = s->stride ? s->stride : 1;
   /* batches of each group that this loader returns */
   uint64_t mine = (s->end - s->begin + stride - 1) / stride;
   return (s->step + n / mine) * s->group + s->begin + n % mine * stride;
 }
 
-static void *fill_batches(void *argument) {
-  Loader *l = argument;
-  for (uint64_t n = 0;; n++) {
-    pthread_mutex_lock(&l->lock);
-    while (!l->stop && n - l->taken + (l->in_use ? 1 : 0) >= RING)
-      pthread_cond_wait(&l->changed, &l->lock);
-    bool stop = l->stop;
-    pthread_mutex_unlock(&l->lock);
-    if (stop) return NULL;
-    uint64_t number = get_number(&l->spec, n);
-    Err err = batch_fill(&l->ring[n % RING], l->data, l->plan, l->spec.seed,
-                         number / l->plan->batches, number % l->plan->batches);
-    pthread_mutex_lock(&l->lock);
-    if (err)
-      l->error = err_take(err);
-    else
-      l->filled = n + 1;
-    pthread_cond_broadcast(&l->changed);
-    pthread_mutex_unlock(&l->lock);
-    if (err) return NULL;
-  }
+static Err fill_slot(void *context, int slot, uint64_t n) {
+  Loader *l = context;
+  uint64_t number = loader_number(&l->spec, n);
+  return batch_fill(&l->ring[slot], l->data, l->plan, l->spec.seed, number / l->plan->batches,
+                    number % l->plan->batches);
 }
 
 Err loader_open(Loader **out, DataSet *d, const OrderPlan *plan, const LoaderSpec *spec) {
@@ -62,18 +32,10 @@ Err loader_open(Loader **out, DataSet *d, const OrderPlan *plan, const LoaderSpe
   l->data = d;
   l->plan = plan;
   l->spec = *spec;
-  pthread_mutex_init(&l->lock, NULL);
-  pthread_cond_init(&l->changed, NULL);
   Err err = ERR_OK;
-  for (int i = 0; i < RING && !err; i++)
+  for (int i = 0; i < PREFETCH_SLOTS && !err; i++)
     err = batch_new(&l->ring[i], plan->capacity, plan->most_sentences);
-  if (!err) {
-    l->started = pthread_create(&l->thread, NULL, fill_batches, l) == 0;
-    if (!l->started)
-      err = err_set(
-          ERR_WORK,
-          "cannot start a thread to read data; raise the limit of processes (ulimit -u)");
-  }
+  if (!err) err = prefetch_open(&l->prefetch, fill_slot, l);
   if (err)
     loader_close(l);
   else
@@ -82,30 +44,15 @@ Err loader_open(Loader **out, DataSet *d, const OrderPlan *plan, const LoaderSpe
 }
 
 Err loader_next(Loader *l, const Batch **batch) {
-  pthread_mutex_lock(&l->lock);
-  l->in_use = false;
-  pthread_cond_broadcast(&l->changed);
-  while (l->filled == l->taken && !l->error.code) pthread_cond_wait(&l->changed, &l->lock);
-  Err err = ERR_OK;
-  if (l->filled == l->taken) {
-    err = err_give(&l->error);
-  } else {
-    *batch = &l->ring[l->taken++ % RING];
-    l->in_use = true;
-  }
-  pthread_mutex_unlock(&l->lock);
-  return err;
+  int slot;
+  TRY(prefetch_next(l->prefetch, &slot));
+  *batch = &l->ring[slot];
+  return ERR_OK;
 }
 
 void loader_close(Loader *l) {
   if (!l) return;
-  pthread_mutex_lock(&l->lock);
-  l->stop = true;
-  pthread_cond_broadcast(&l->changed);
-  pthread_mutex_unlock(&l->lock);
-  if (l->started) pthread_join(l->thread, NULL);
-  for (int i = 0; i < RING; i++) batch_free(&l->ring[i]);
-  pthread_cond_destroy(&l->changed);
-  pthread_mutex_destroy(&l->lock);
+  prefetch_close(l->prefetch);
+  for (int i = 0; i < PREFETCH_SLOTS; i++) batch_free(&l->ring[i]);
   mem_free(l);
 }

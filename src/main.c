@@ -10,18 +10,25 @@
 
 static const OptCommand commands[] = {
     {.name = "prepare",
-     .summary = "clean and tokenize parallel text into a data set",
+     .summary = "tokenize parallel text or labeled texts into a data set",
      .usage =
          "--out DIR --train SRC TGT [--train SRC TGT ...] --valid SRC TGT [--test SRC TGT] "
-         "[--tokenizer FILE] | --recipe NAME --out DIR",
+         "[--tokenizer FILE] | --recipe NAME --out DIR | --task classify --out DIR --train "
+         "FILE "
+         "--text-column NAME --label-column NAME [--split 0.1] --vocab FILE",
      .about = "Cleans the text, trains a joint SentencePiece model on it (or takes the one you "
               "give), "
               "encodes every sentence and writes a data set that training maps into memory. "
               "The same "
-              "inputs and seed give the same bytes, whatever the number of threads.",
-     .examples = "  trireme prepare --recipe demo --out data/demo\n"
-                 "  trireme prepare --train train.en.gz train.de.gz --valid dev.en dev.de \\\n"
-                 "      --vocab-size 8000 --out data/mine\n",
+              "inputs and seed give the same bytes, whatever the number of threads. With "
+              "--task classify "
+              "the texts are in tables (CSV, TSV, JSON lines) with columns of labels.",
+     .examples =
+         "  trireme prepare --recipe demo --out data/demo\n"
+         "  trireme prepare --train train.en.gz train.de.gz --valid dev.en dev.de \\\n"
+         "      --vocab-size 8000 --out data/mine\n"
+         "  trireme prepare --task classify --train tweets.csv.gz --text-column text \\\n"
+         "      --label-column class --split 0.1 --vocab vocab.txt --out data/tweets\n",
      .instead = "give text with --train SRC TGT, --valid SRC TGT and --test SRC TGT",
      .run = cmd_prepare},
     {.name = "inspect",

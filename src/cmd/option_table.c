@@ -14,7 +14,7 @@
 
 static OptSpec rows[ROWS + 1]; /* the last row, which has no name, ends the table */
 static size_t used;
-static char tasks[NAMES], prepared[NAMES], presets[NAMES];
+static char tasks[NAMES], prepared[NAMES], inspected[NAMES], presets[NAMES];
 
 /* Appends "|names" to a list. */
 static void add_names(char list[NAMES], const char *names) {
@@ -46,8 +46,11 @@ static void add_tables(const OptSpec *const *tables) {
 static void list_names(void) {
   for (const TaskKind *const *kind = train_tasks; *kind; kind++)
     add_names(tasks, (*kind)->name);
-  for (const PrepareTask *const *task = prepare_tasks; *task; task++)
+  add_names(inspected, tasks);
+  for (const PrepareTask *const *task = prepare_tasks; *task; task++) {
     add_names(prepared, (*task)->name);
+    if (!task_find((*task)->name)) add_names(inspected, (*task)->name);
+  }
   for (const ModelFamily *const *f = model_families; *f; f++) add_names(presets, (*f)->presets);
 }
 
@@ -59,6 +62,8 @@ static void add_general_options(void) {
     if (strcmp(row.name, "task") == 0 && strcmp(row.commands, "prepare") == 0) {
       row.choices = prepared;
       row.initial = prepare_tasks[0]->name;
+    } else if (strcmp(row.name, "task") == 0 && strcmp(row.commands, "inspect") == 0) {
+      row.choices = inspected;
     } else if (strcmp(row.name, "task") == 0 && !*row.choices) {
       row.choices = tasks;
       row.initial = train_tasks[0]->name;

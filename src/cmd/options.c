@@ -93,7 +93,7 @@ const OptSpec cmd_general_options[] = {
      * and families. */
     CHOICE("task", "NAME", NULL, "", "train", "What to train", "What the model learns"),
     CHOICE("task", "NAME", NULL, "", "inspect", "What to show",
-           "The task that the data set is for"),
+           "The task that the data set is for (default: as the data set says)"),
     CHOICE("preset", "NAME", NULL, "", "train bench doctor plan", "Model",
            "Sizes of the model"),
     COUNT(

@@ -15,10 +15,14 @@ typedef struct {
    * none. */
   const char *defaults;
   Err (*run)(OptSet *opts);
+  /* Describes such a data set if no task of train/task.h does; `opts` are those of the command
+   * inspect. NULL: the task of the same name in train/task.h does. */
+  Err (*inspect)(const OptSet *opts);
 } PrepareTask;
 
 /* Ends with NULL; the first task is the default. */
 extern const PrepareTask *const prepare_tasks[];
 extern const PrepareTask prepare_task_translate;
+extern const PrepareTask prepare_task_classify;
 
 #endif

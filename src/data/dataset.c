@@ -1,5 +1,5 @@
 /* Opens and verifies a data set directory. Depends on base, meta, manifest, shard_pool, order,
- * text/sp_facts. */
+ * text/sp_facts, text/wordpiece, text_shard. */
 #include "data/dataset.h"
 
 #include <inttypes.h>
@@ -12,8 +12,10 @@
 #include "base/place.h"
 #include "base/progress.h"
 #include "data/manifest.h"
+#include "data/text_shard.h"
 #include "text/sp_facts.h"
 #include "text/tokenizer.h"
+#include "text/wordpiece.h"
 
 #define JSON_LIMIT ((size_t)1 << 24)
 /* Maximum number of shards mapped at the same time; a quarter of vm.max_map_count if that is
@@ -76,9 +78,9 @@ static Err open_shard(const DataSet *d, const MetaFile *file, Shard *shard) {
   char path[FILE_PATH_MAX];
   TRY(dataset_path(d, file->name, path));
   TRY(shard_open(shard, path));
-  TRY(check_columns(shard));
+  TRY(d->meta.classify ? text_shard_check(shard, &d->meta) : check_columns(shard));
   bool same = shard->file.map.size == file->bytes && shard->examples == file->pairs &&
-              has_own_ids(d, shard);
+              (d->meta.classify || has_own_ids(d, shard));
   if (!same)
     return err_set(ERR_WORK,
                    "%s does not belong to %s/dataset.json: its size, number of pairs or "
@@ -169,35 +171,63 @@ static Err check_sizes(const DataSet *d) {
   return ERR_OK;
 }
 
+static Err refuse_tokenizer(const DataSet *d, const char *path, const char *hex) {
+  return err_set(ERR_WORK,
+                 "%s is not the tokenizer of this data set: its SHA-256 is %.12s…, expected "
+                 "%.12s…; restore the original file, or prepare the data set again",
+                 path, hex, d->meta.tokenizer_sha256);
+}
+
+/* Compares the pieces of a SentencePiece model with dataset.json. */
+static Err check_pieces(const DataSet *d, const char *path, const Str *bytes) {
+  const Meta *m = &d->meta;
+  SpFacts facts;
+  TRY(sp_facts(&facts, str_text(bytes), bytes->len, path));
+  if (facts.pieces == m->vocab && facts.pad == m->pad && facts.bos == m->bos &&
+      facts.eos == m->eos && facts.unk == m->unk)
+    return ERR_OK;
+  return err_set(ERR_WORK,
+                 "%s/dataset.json is damaged: it has a vocabulary of %d (pad %d, bos %d, eos "
+                 "%d, unk %d) where %s has %d (%d, %d, %d, %d); prepare the data set again",
+                 d->dir, m->vocab, m->pad, m->bos, m->eos, m->unk, path, facts.pieces,
+                 facts.pad, facts.bos, facts.eos, facts.unk);
+}
+
+/* Compares the lines of a WordPiece vocabulary with dataset.json. */
+static Err check_wordpiece(const DataSet *d, const char *path, const Str *bytes) {
+  const Meta *m = &d->meta;
+  Wordpiece w;
+  TRY(wordpiece_read(&w, str_text(bytes), bytes->len, path, (BertRules){0}));
+  bool is_same = w.vocab == m->vocab && w.pad == m->pad && w.cls == m->bos && w.sep == m->eos &&
+                 w.unk == m->unk && w.mask == m->classify->mask;
+  wordpiece_close(&w);
+  if (is_same) return ERR_OK;
+  return err_set(
+      ERR_WORK,
+      "%s/dataset.json is damaged: its vocabulary (%d pieces, [CLS] %d, [SEP] %d) is "
+      "not that of %s; prepare the data set again",
+      d->dir, m->vocab, m->bos, m->eos, path);
+}
+
 /* Fails unless the SHA-256 of the tokenizer matches: ids are meaningless with another
  * tokenizer. */
 static Err check_tokenizer(const DataSet *d) {
-  const Meta *m = &d->meta;
+  const char *name = d->meta.classify ? d->meta.classify->tokenizer_file : "tokenizer.model";
   char path[FILE_PATH_MAX], hex[65];
   Str bytes = {0};
-  SpFacts facts;
   Sha256 sha;
   Err err;
-  TRY_DONE(dataset_path(d, "tokenizer.model", path));
+  TRY_DONE(dataset_path(d, name, path));
   TRY_DONE(place_read_all(path, TOKENIZER_LIMIT, &bytes));
   sha256_begin(&sha);
   sha256_add(&sha, str_text(&bytes), bytes.len);
   sha256_end(&sha, hex);
-  if (strcmp(hex, m->tokenizer_sha256) != 0) {
-    err = err_set(ERR_WORK,
-                  "%s is not the tokenizer of this data set: its SHA-256 is %.12s…, expected "
-                  "%.12s…; restore the original file, or prepare the data set again",
-                  path, hex, m->tokenizer_sha256);
-    goto done;
-  }
-  TRY_DONE(sp_facts(&facts, str_text(&bytes), bytes.len, path));
-  if (facts.pieces != m->vocab || facts.pad != m->pad || facts.bos != m->bos ||
-      facts.eos != m->eos || facts.unk != m->unk)
-    err = err_set(ERR_WORK,
-                  "%s/dataset.json is damaged: it has a vocabulary of %d (pad %d, bos %d, eos "
-                  "%d, unk %d) where %s has %d (%d, %d, %d, %d); prepare the data set again",
-                  d->dir, m->vocab, m->pad, m->bos, m->eos, m->unk, path, facts.pieces,
-                  facts.pad, facts.bos, facts.eos, facts.unk);
+  if (strcmp(hex, d->meta.tokenizer_sha256) != 0)
+    err = refuse_tokenizer(d, path, hex);
+  else if (strcmp(name, "tokenizer.model") == 0)
+    err = check_pieces(d, path, &bytes);
+  else
+    err = check_wordpiece(d, path, &bytes);
 done:
   str_free(&bytes);
   return err;
@@ -305,11 +335,38 @@ static Err check_sample_shards(DataSet *d) {
   return err;
 }
 
-Err dataset_open(DataSet *d, const char *dir) {
+/* Opens a data set of sentence pairs or of labeled texts. */
+static Err open_task(DataSet *d, const char *dir, const char *task) {
   TRY(dataset_open_shards(d, dir));
-  Err err = check_sample_shards(d);
+  Err err = ERR_OK;
+  if (strcmp(meta_task(&d->meta), task) != 0)
+    err = err_set(ERR_WORK,
+                  "%s is a data set for the task %s, not for %s; use one that was written by "
+                  "'trireme prepare --task %s'",
+                  d->dir, meta_task(&d->meta), task, task);
+  if (!err) err = check_sample_shards(d);
   if (!err) err = open_order(d);
   if (err) dataset_close(d);
+  return err;
+}
+
+Err dataset_open(DataSet *d, const char *dir) {
+  return open_task(d, dir, "translate");
+}
+
+Err dataset_open_texts(DataSet *d, const char *dir) {
+  TRY(open_task(d, dir, "classify"));
+  Err err = dataset_verify_file(d, &d->meta.classify->label_file);
+  if (err) dataset_close(d);
+  return err;
+}
+
+Err dataset_find_task(const char *dir, const char **task) {
+  DataSet d = {0};
+  TRY(file_join(d.dir, dir, ""));
+  Err err = read_meta(&d);
+  *task = err ? NULL : meta_task(&d.meta);
+  meta_free(&d.meta);
   return err;
 }
 

@@ -20,12 +20,17 @@ typedef struct {
   Order order; /* order of the training pairs */
 } DataSet;
 
-/* Opens a data set and checks the properties that all readers rely on: the tokenizer is the one
+/* Opens a data set of sentence pairs and checks the properties that all readers rely on: the tokenizer is the one
  * that produced the ids, no sentence is longer than max_tokens, and every shard exists with the
  * recorded size. Opens the shards of valid and test and the first shard of train, which checks
  * their headers, vocabularies and tokenizer hashes. Other training shards are checked when they
  * are first read, ids when they are copied. */
 NODISCARD Err dataset_open(DataSet *d, const char *dir);
+/* The same for a data set of labeled texts, written by prepare --task classify. Each function refuses
+ * a data set of the other task. */
+NODISCARD Err dataset_open_texts(DataSet *d, const char *dir);
+/* Reads dataset.json alone: sets *task to "translate" or "classify". */
+NODISCARD Err dataset_find_task(const char *dir, const char **task);
 /* Opens a data set that has no training order yet. Used by prepare. */
 NODISCARD Err dataset_open_shards(DataSet *d, const char *dir);
 /* Warns if a window of the training order has more shards than may be mapped at the same time.

@@ -45,10 +45,41 @@ typedef struct {
   MetaFile raw[2];
 } MetaSplit;
 
+/* What labels are; see text_labels.h. */
+typedef enum { LABEL_CLASS, LABEL_MULTI, LABEL_NUMBER, LABEL_KINDS } LabelKind;
+extern const char *const label_kind_name[LABEL_KINDS]; /* as in dataset.json */
+
+#define LABELS_MAX      10000 /* maximum number of classes, or of labels of a text */
+#define LABEL_NUMBERS   16    /* maximum number of LABEL_NUMBER columns */
+#define LABEL_NAME_SIZE 256   /* maximum bytes of the name of a label or column, with its NUL */
+
+/* Counts of the texts of a split. */
+typedef struct {
+  uint64_t cut;      /* texts that were cut to max_tokens */
+  uint64_t empty;    /* texts without a word */
+  uint64_t *labeled; /* (labels) texts with this class or label; LABEL_NUMBER: with a value */
+} MetaTextCounts;
+
+/* What the data set of a classifier has besides. */
+typedef struct {
+  LabelKind kind;
+  size_t labels;
+  char (*name)[LABEL_NAME_SIZE]; /* (labels) names of the classes or labels */
+  bool has_threshold;
+  double threshold;
+  size_t texts; /* texts of an example: 1, or 2 for pairs */
+  char text_column[2][LABEL_NAME_SIZE];
+  char tokenizer_file[64];
+  bool is_lower, strips_accents; /* WordPiece: the BertRules */
+  int mask;                      /* id of [MASK]; -1: none */
+  MetaFile label_file;           /* labels.txt */
+  MetaTextCounts counts[SPLITS];
+} MetaClassify;
+
 typedef struct {
   int format; /* format of dataset.json: 1 or 2 */
   char lang[2][32];
-  char tokenizer_type[16]; /* model type: "bpe" or "unigram" */
+  char tokenizer_type[16]; /* model type: "bpe", "unigram" or "wordpiece" */
   char tokenizer_sha256[65];
   int vocab, pad, bos, eos, unk;
   CleanRules rules;
@@ -58,10 +89,16 @@ typedef struct {
   MetaSplit split[SPLITS];
   MetaFile order;
   MetaFile manifest; /* format 2: the manifest; its name is empty until prepare finishes */
+  /* Labeled texts, for classifiers; NULL: sentence pairs, for translation. With labeled texts a
+   * "pair" is an example, index 0 of all pairs of numbers is the text and index 1 is zero; bos is
+   * [CLS] and eos is [SEP]. */
+  MetaClassify *classify;
 } Meta;
 
 void meta_free(Meta *meta);
 NODISCARD Err meta_add_shard(MetaSplit *split, const MetaFile *file);
+/* Returns "translate" or "classify". */
+const char *meta_task(const Meta *meta);
 NODISCARD Err meta_add_source(MetaSplit *split, const MetaSource *source);
 /* Appends the description as JSON text; equal descriptions produce equal text. */
 NODISCARD Err meta_print(const Meta *meta, Str *out);

@@ -11,6 +11,7 @@
 #include "base/place.h"
 #include "data/dataset.h"
 #include "data/manifest.h"
+#include "data/text_shard.h"
 
 /* Stores the size and SHA-256 of the manifest in `meta`. */
 static Err hash_manifest(const char *dir, Meta *meta) {
@@ -30,6 +31,19 @@ static Err write_meta(const char *dir, const Meta *meta) {
   if (!err) err = file_write(path, text.s, text.len);
   str_free(&text);
   return err;
+}
+
+/* Returns the lengths of a labeled text in the terms of a pair: order_plan adds 1 token to each
+ * side. */
+static Err read_text_length(void *context, uint64_t i, uint32_t len[2]) {
+  uint64_t within;
+  uint32_t tokens;
+  Shard *shard;
+  TRY(dataset_find(context, SPLIT_TRAIN, i, &shard, &within));
+  TRY(text_shard_length(shard, within, &tokens));
+  len[0] = tokens ? tokens - 1 : 0;
+  len[1] = 0;
+  return ERR_OK;
 }
 
 static Err read_lengths(void *context, uint64_t i, uint32_t len[2]) {
@@ -105,7 +119,8 @@ static Err write_order(DataSet *d, const char *path, uint64_t window_pairs, Meta
   warn_large_window(pairs, windows, window_pairs);
   dataset_enter(d, &reader);
   Err err =
-      order_write(path, pairs, windows, read_lengths, &reader, &order->bytes, order->sha256);
+      order_write(path, pairs, windows, d->meta.classify ? read_text_length : read_lengths,
+                  &reader, &order->bytes, order->sha256);
   dataset_leave(&reader);
   mem_free(pairs);
   return err;

@@ -294,6 +294,14 @@ uint64_t table_line(const Table *t) {
   return t->line;
 }
 
+uint64_t table_bytes(const Table *t) {
+  return input_bytes(t->in);
+}
+
+void table_sha256(Table *t, char hex[65]) {
+  input_sha256(t->in, hex);
+}
+
 void table_close(Table *t) {
   if (!t) return;
   input_close(t->in);

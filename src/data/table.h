@@ -37,6 +37,10 @@ NODISCARD Err table_open(Table **out, const char *path, TableKind kind,
 NODISCARD Err table_row(Table *t, const TableField **row);
 /* Returns the line on which the row returned last begins, from 1. */
 uint64_t table_line(const Table *t);
+/* Returns the number of bytes read from the file so far, before decompression. */
+uint64_t table_bytes(const Table *t);
+/* Returns the SHA-256 of the file before decompression. Call it after the last row. */
+void table_sha256(Table *t, char hex[65]);
 void table_close(Table *t);
 
 #endif

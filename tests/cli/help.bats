@@ -281,7 +281,7 @@ completions() {
   for command in $commands; do
     [ "$(completions "$command" -- | sort)" = "$(options "$command" | sed 's/^/--/' | sort)" ]
   done
-  [ "$(completions prepare --vocab)" = --vocab-size ]
+  [ "$(completions prepare --vocab-)" = --vocab-size ]
   [ "$(completions prepare --tokenizer-type "" | tr '\n' ' ')" = "bpe unigram " ]
   [ "$(completions prepare --tokenizer-type u)" = unigram ]
   [ "$(completions help ins)" = inspect ]

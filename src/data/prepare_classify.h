@@ -1,0 +1,34 @@
+/* Converts tables of labeled texts to a data set directory. The files are written to OUT.partial, which
+ * is renamed to OUT when all of them are complete; a run that fails or is stopped removes them.
+ * Depends on text and the rest of data. */
+#ifndef DATA_PREPARE_CLASSIFY_H
+#define DATA_PREPARE_CLASSIFY_H
+
+#include "data/meta.h"
+#include "data/text_encoder.h"
+#include "data/text_labels.h"
+
+typedef struct {
+  const char *out;
+  const char *const *input[SPLITS]; /* paths of the tables of each split */
+  size_t inputs[SPLITS];
+  double share[SPLITS]; /* share of the training rows that becomes validation or test text */
+  const char *const *text_column;
+  size_t texts; /* text columns: 1, or 2 for pairs */
+  LabelSpec labels;
+  const char
+      *tokenizer; /* vocab.txt or .model to use; NULL: a WordPiece vocabulary is trained */
+  TextTokenizer tokenizer_kind;
+  BertRules rules;   /* of a WordPiece vocabulary */
+  size_t vocab_size; /* of the vocabulary that is trained */
+  uint64_t sample;   /* number of training texts on which it is trained */
+  uint32_t max_tokens;
+  uint64_t seed;
+  size_t shard_bytes;
+  int threads;
+} ClassifySpec;
+
+/* Prepares the data set; `meta` describes the result. */
+NODISCARD Err prepare_classify(const ClassifySpec *spec, Meta *meta);
+
+#endif

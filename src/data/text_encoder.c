@@ -1,0 +1,136 @@
+/* Encodes, cuts and joins texts. Depends on text, clean. */
+#include "data/text_encoder.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/clean.h"
+
+const char *const text_tokenizer_file[2] = {"vocab.txt", "tokenizer.model"};
+
+static Err open_wordpiece(TextEncoder *e, const char *path, BertRules rules) {
+  Wordpiece *w = &e->wordpiece_;
+  TRY(wordpiece_open(w, path, rules));
+  e->type = "wordpiece";
+  e->sha256 = w->sha256;
+  e->vocab = w->vocab;
+  e->pad = w->pad;
+  e->unk = w->unk;
+  e->cls = w->cls;
+  e->sep = w->sep;
+  e->mask = w->mask;
+  return ERR_OK;
+}
+
+static Err open_sentencepiece(TextEncoder *e, const char *path) {
+  Tokenizer *t = &e->sentencepiece_;
+  TRY(tokenizer_open(t, path));
+  if (t->bos < 0)
+    return err_set(
+        ERR_WORK, "%s has no piece <s>, with which every text begins; use a model that has one",
+        path);
+  e->type = t->type;
+  e->sha256 = t->sha256;
+  e->vocab = t->vocab;
+  e->pad = t->pad;
+  e->unk = t->unk;
+  e->cls = t->bos;
+  e->sep = t->eos;
+  e->mask = -1;
+  return ERR_OK;
+}
+
+Err text_encoder_open(TextEncoder *e, const char *path, TextTokenizer kind, BertRules rules) {
+  *e = (TextEncoder){.kind = kind};
+  Err err =
+      kind == TEXT_WORDPIECE ? open_wordpiece(e, path, rules) : open_sentencepiece(e, path);
+  if (err) text_encoder_close(e);
+  return err;
+}
+
+static bool has_capital(const char *piece) {
+  if (piece[0] == '[') return false; /* [CLS] and other special pieces */
+  for (; *piece; piece++)
+    if (*piece >= 'A' && *piece <= 'Z') return true;
+  return false;
+}
+
+Err text_encoder_find_rules(const char *path, BertRules *rules) {
+  Wordpiece w;
+  bool is_cased = false;
+  TRY(wordpiece_open(&w, path, (BertRules){0}));
+  for (int id = 0; id < w.vocab && !is_cased; id++)
+    is_cased = has_capital(wordpiece_piece(&w, id));
+  wordpiece_close(&w);
+  *rules = (BertRules){.is_lower = !is_cased, .strips_accents = !is_cased};
+  return ERR_OK;
+}
+
+void text_encoder_close(TextEncoder *e) {
+  wordpiece_close(&e->wordpiece_);
+  tokenizer_close(&e->sentencepiece_);
+  *e = (TextEncoder){0};
+}
+
+/* SentencePiece expects a line whose words are separated by single spaces. */
+static Err encode_line(const TextEncoder *e, const TableField *text, Str *line, IdList *ids) {
+  str_clear(line);
+  str_addn(line, text->text, text->len);
+  TRY(str_check(line));
+  if (line->len == 0) return ERR_OK;
+  CleanLine clean = clean_squeeze(line->s, line->len, line->s);
+  return tokenizer_encode(&e->sentencepiece_, line->s, clean.len, ids);
+}
+
+/* Computes how many tokens of each text stay if both together may have at most `most`. */
+static void cut_pair(size_t len[2], size_t most) {
+  int shorter = len[1] < len[0];
+  size_t half = most / 2;
+  if (len[0] + len[1] <= most) return;
+  if (len[shorter] <= half) {
+    len[!shorter] = most - len[shorter];
+  } else {
+    len[shorter] = half;
+    len[!shorter] = most - half;
+  }
+}
+
+static void add_ids(IdList *to, const int32_t *id, size_t n) {
+  if (n) memcpy(to->id + to->len, id, n * sizeof *id);
+  to->len += n;
+}
+
+Err text_encode(const TextEncoder *e, const TableField *text, size_t texts, uint32_t max_tokens,
+                EncodedText *out) {
+  size_t len[2] = {0}, own = 1 + texts; /* [CLS] and a [SEP] for each text */
+  for (size_t i = 0; i < texts; i++) {
+    IdList *part = &out->part_[i];
+    part->len = 0;
+    TRY(e->kind == TEXT_WORDPIECE
+            ? wordpiece_encode(&e->wordpiece_, text[i].text, text[i].len, part)
+            : encode_line(e, &text[i], &out->squeezed_, part));
+    len[i] = part->len;
+  }
+  size_t all = len[0] + len[1], most = max_tokens > own ? max_tokens - own : 0;
+  if (texts == 2)
+    cut_pair(len, most);
+  else if (len[0] > most)
+    len[0] = most;
+  out->is_cut = len[0] + len[1] < all;
+  out->is_empty = all == 0;
+  out->first = (uint32_t)len[0] + 2;
+  out->ids.len = 0;
+  TRY(mem_grow(&out->ids.id, &out->ids.cap, len[0] + len[1] + own, sizeof *out->ids.id));
+  add_ids(&out->ids, (const int32_t[]){e->cls}, 1);
+  for (size_t i = 0; i < texts; i++) {
+    add_ids(&out->ids, out->part_[i].id, len[i]);
+    add_ids(&out->ids, (const int32_t[]){e->sep}, 1);
+  }
+  return ERR_OK;
+}
+
+void encoded_text_free(EncodedText *t) {
+  ids_free(&t->ids);
+  for (int i = 0; i < 2; i++) ids_free(&t->part_[i]);
+  str_free(&t->squeezed_);
+}

@@ -1,0 +1,251 @@
+#!/usr/bin/env bats
+# prepare --task classify and inspect of its data sets: tables, labels, splits, and refused input.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+  cd "$BATS_FILE_TMPDIR"
+  printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' a b c d e f '##a' '##b' ',' '"' > vocab.txt
+  # 200 rows; the class is yes in every fourth.
+  perl -e '
+    srand 3;
+    print "text,class,score,x,y\n";
+    for my $i (0 .. 199) {
+      my $text = join " ", map { chr(97 + rand 6) } 1 .. 1 + rand 12;
+      printf "\"%s, \"\"%s\"\"\",%s,%.2f,%d,%s\n", $text, "a", $i % 4 ? "no" : "yes", $i / 200, $i % 2, $i % 10 ? $i % 3 == 0 || 0 : "";
+    }' > train.csv
+}
+
+setup() {
+  cd "$BATS_FILE_TMPDIR"
+}
+
+# prepare OUT [OPTION…]: prepares the table above with the vocabulary above.
+prepare() {
+  local out=$1
+  shift
+  "$TRIREME" prepare --quiet --task classify --train train.csv --text-column text --vocab vocab.txt --out "$out" "$@"
+}
+
+# refused WORDS [OPTION…]: prepare fails with a message that has the words, and writes nothing.
+refused() {
+  local words=$1
+  shift
+  run --separate-stderr "$TRIREME" prepare --quiet --task classify --text-column text --label-column class --vocab vocab.txt --out refused "$@"
+  echo "$stderr"
+  [ "$status" -ne 0 ]
+  [[ "$stderr" == *"$words"* ]]
+  [ ! -e refused ]
+  [ ! -e refused.partial ]
+}
+
+# table NAME LINE…: writes a table.
+table() {
+  local name=$1
+  shift
+  printf '%s\n' "$@" > "$name"
+}
+
+@test "classes, split and lengths are as inspect shows them" {
+  run -0 prepare classes --label-column class --split 0.2 0.1 --max-tokens 12
+  [[ "$output" == *"texts"*"140"*"40"*"20"* ]]
+  "$TRIREME" inspect classes --json --verify --quiet > classes.json
+  perl -MJSON::PP -e '
+    my $d = decode_json(join "", <STDIN>);
+    die "task" unless $d->{task} eq "classify" && $d->{verified};
+    die "names" unless "@{$d->{labels}{names}}" eq "no yes";
+    die "train" unless "@{$d->{splits}{train}{labeled}}" eq "105 35";
+    die "valid" unless "@{$d->{splits}{valid}{labeled}}" eq "30 10";
+    die "test" unless "@{$d->{splits}{test}{labeled}}" eq "15 5";
+    die "longest" unless $d->{splits}{train}{longest} == 12 && $d->{splits}{train}{cut} > 0;
+    my ($n, $tokens) = (0, 0);
+    for my $i (0 .. $#{$d->{texts_by_tokens}}) { $n += $d->{texts_by_tokens}[$i]; $tokens += $i * $d->{texts_by_tokens}[$i]; }
+    die "lengths" unless $n == 140 && $tokens == $d->{splits}{train}{tokens};' < classes.json
+  [ "$(cat classes/labels.txt)" = "$(printf 'no\nyes')" ]
+  cmp classes/vocab.txt vocab.txt
+  run -0 "$TRIREME" inspect classes --split valid
+  [[ "$output" == *"2 classes"*"75.00 %"*"no"*"25.00 %"*"yes"* ]]
+  [[ "$output" == *"texts were cut to 12 tokens"* ]]
+  [[ "$output" == *"[CLS] "*" [SEP]"* ]]
+}
+
+@test "the same command writes the same bytes on any number of threads, another seed splits differently" {
+  prepare one --label-column class --split 0.2 --threads 1
+  prepare two --label-column class --split 0.2 --threads 3
+  diff -r one two
+  prepare three --label-column class --split 0.2 --seed 2
+  run cmp -s one/valid.tok three/valid.tok
+  [ "$status" -eq 1 ]
+}
+
+@test "CSV, TSV and JSON lines, plain or compressed, have the same ids" {
+  perl -e 'print "class,text\n"; print "c$_,a b \"\"c\"\" d\n" =~ s/,(.*)/,"$1"/r for 1 .. 3' > t.csv
+  perl -e 'print "text\tclass\n"; print "a b \"c\" d\tc$_\n" for 1 .. 3' > t.tsv
+  perl -e 'print "{\"class\": \"c$_\", \"text\": \"a b \\\"c\\\" d\"}\n" for 1 .. 3' > t.jsonl
+  gzip -k t.csv
+  for file in t.csv t.csv.gz t.tsv t.jsonl; do
+    "$TRIREME" prepare --quiet --task classify --train $file --text-column text --label-column class --vocab vocab.txt --out "set-$file" > /dev/null
+    "$TRIREME_TOOLS/dump_texts" "set-$file" train > "$file.ids"
+    cmp t.csv.ids "$file.ids"
+  done
+  [ "$(head -n 1 t.csv.ids)" = "$(printf '0\t8\t2 5 6 14 7 14 8 3')" ]
+}
+
+@test "validation rows are kept as a table that prepare reads again" {
+  prepare kept --label-column class --split 0.3
+  "$TRIREME" prepare --quiet --task classify --train train.csv --valid kept/valid.csv --text-column text --label-column class --vocab vocab.txt --out reread > /dev/null
+  "$TRIREME_TOOLS/dump_texts" kept valid > kept.ids
+  "$TRIREME_TOOLS/dump_texts" reread valid > reread.ids
+  [ "$(wc -l < kept.ids)" -eq 60 ]
+  cmp kept.ids reread.ids
+}
+
+@test "several label columns: any number of labels, empty fields are not known" {
+  prepare multi --label-column x --label-column y
+  "$TRIREME_TOOLS/dump_texts" multi train | cut -f 1 > got
+  perl -e 'printf "%d %s\n", $_ % 2, $_ % 10 ? $_ % 3 == 0 || 0 : "nan" for 0 .. 199' > want
+  cmp want got
+  run -0 "$TRIREME" inspect multi
+  [[ "$output" == *"2 labels, any number for a text"* ]]
+  [[ "$output" == *"100  50.00 %"*"x"* ]]
+}
+
+@test "a threshold makes two classes, --label-type number keeps the values" {
+  prepare above --label-column score --label-threshold 0.75
+  "$TRIREME_TOOLS/dump_texts" above train | cut -f 1 | sort | uniq -c > got
+  [ "$(tr -s ' \n' ' ' < got)" = " 150 0 50 1 " ]
+  prepare number --label-column score --label-type number
+  [ "$("$TRIREME_TOOLS/dump_texts" number train | sed -n 101p | cut -f 1)" = 0.5 ]
+  run -0 "$TRIREME" inspect number
+  [[ "$output" == *"least"*"mean"*"most"* ]]
+}
+
+@test "pairs of texts: the first text ends where segment says" {
+  table pair.csv 'q,p,class' 'a b,c,1' 'd,"e f a b c d",2'
+  "$TRIREME" prepare --quiet --task classify --train pair.csv --text-column q --text-column p --label-column class --vocab vocab.txt --max-tokens 8 --out pair > /dev/null
+  "$TRIREME_TOOLS/dump_texts" pair train > got
+  printf '0\t4\t2 5 6 3 7 3\n1\t3\t2 8 3 9 10 5 6 3\n' > want
+  cmp want got
+}
+
+@test "a vocabulary is trained on the training rows" {
+  "$TRIREME" prepare --quiet --task classify --train train.csv --text-column text --label-column class --split 0.1 --vocab-size 40 --out own > /dev/null
+  [ "$(head -n 5 own/vocab.txt | tr '\n' ' ')" = '[PAD] [UNK] [CLS] [SEP] [MASK] ' ]
+  run "$TRIREME_TOOLS/dump_texts" own train
+  [ "$status" -eq 0 ]
+  # No id is [UNK].
+  [ "$(echo "$output" | cut -f 3 | tr ' ' '\n' | grep -cx 1)" -eq 0 ]
+}
+
+@test "SentencePiece: texts begin with <s> and end with </s>" {
+  perl -e 'print join(" ", map { chr(97 + rand 6) x (1 + rand 3) } 1 .. 8), "\n" for 1 .. 300' > raw
+  "$TRIREME" prepare --quiet --train raw raw --valid raw raw --vocab-size 24 --out sp > /dev/null || skip "built without SentencePiece"
+  "$TRIREME" prepare --quiet --task classify --train train.csv --text-column text --label-column class --tokenizer sp/tokenizer.model --out spc > /dev/null
+  [ "$("$TRIREME_TOOLS/dump_texts" spc train | cut -f 3 | grep -cE '^2 .* 1$')" -eq 200 ]
+  run -0 "$TRIREME" inspect spc
+  [[ "$output" == *"cls 2, sep 1"* ]]
+}
+
+@test "bad tables are refused with file and line, and leave nothing" {
+  table bad.csv 'text,label' 'a,1'
+  refused "bad.csv has no column 'class'; its columns are text, label" --train bad.csv
+  table bad.csv 'text,class' 'a,1' 'b,2,3'
+  refused "bad.csv:3: the row has 3 fields, but the first row names 2 columns" --train bad.csv
+  table bad.csv 'text,class' '"a,1' 'b,2'
+  refused "bad.csv:2: a quoted field of this row has no closing quote" --train bad.csv
+  table bad.csv 'text,class' '"a"b,1'
+  refused "goes on after its closing quote" --train bad.csv
+  table bad.csv 'text,class' 'a,1' 'b,'
+  refused "bad.csv:3: the row has no label: column 'class' is empty" --train bad.csv
+  table bad.csv 'text,class' 'a,1' 'b,1'
+  refused "one class alone, '1'" --train bad.csv
+  table bad.csv 'text,class'
+  refused "bad.csv has no rows" --train bad.csv
+  printf 'text,class\n"%s",1\n' "$(head -c 10000000 /dev/zero | tr '\0' 'a')" > bad.csv
+  refused "bad.csv" --train bad.csv
+  [[ "$stderr" == *"longer than"* ]]
+  printf 'text,class\n\xff,1\n' > bad.csv
+  refused "bad.csv:2: byte 1 of the line is not UTF-8" --train bad.csv
+  mkfifo pipe.csv
+  refused "pipe.csv" --train pipe.csv
+  cp train.csv bad.txt
+  refused "should end with .csv, .tsv or .jsonl" --train bad.txt
+}
+
+@test "a label that only validation has is refused" {
+  table extra.csv 'text,class' 'a,no' 'b,maybe'
+  refused "extra.csv:3: the label 'maybe' does not occur in the training text, whose classes are no, yes" \
+    --train train.csv --valid extra.csv
+}
+
+@test "a vocabulary without [CLS] is refused" {
+  grep -vF '[CLS]' vocab.txt > bad.vocab
+  run -1 "$TRIREME" prepare --task classify --train train.csv --text-column text --label-column class --vocab bad.vocab --out refused
+  [[ "$output" == *"bad.vocab has no line [CLS]"* ]]
+  [ ! -e refused ]
+}
+
+@test "options that do not fit are refused" {
+  refused "--split and --valid both make validation text" --train train.csv --valid train.csv --split 0.1
+  refused "at most 0.5 together" --train train.csv --split 0.4 0.2
+  refused "pass only one of these" --train train.csv --vocab-size 100
+  refused "--min-words is not an option of prepare --task classify" --train train.csv --min-words 2
+  refused "takes one file with --task classify" --train train.csv train.csv
+  refused "--label-column class is given twice" --train train.csv --label-column class
+  run -2 "$TRIREME" prepare --task classify --train train.csv --text-column text --label-column class --out refused
+  [[ "$output" == *"pass the tokenizer: --vocab"* ]]
+  run -2 "$TRIREME" prepare --train a b --valid a b --text-column text --out refused
+  [[ "$output" == *"--text-column is not an option of prepare --task translate"* ]]
+}
+
+# with_fault FAULT OUT: prepares the table with this fault.
+with_fault() {
+  TRIREME_FAULT=$1 exec "$TRIREME" prepare --quiet --task classify --train train.csv --text-column text \
+    --label-column class --vocab vocab.txt --out "$2"
+}
+
+@test "a killed prepare leaves no data set, and the same command begins again" {
+  for point in classify-shard prepare-rename; do
+    run with_fault "die:$point:1" killed
+    [ "$status" -eq 137 ]
+    [ ! -e killed ]
+    [ -e killed.partial ]
+  done
+  prepare killed --label-column class
+  [ ! -e killed.partial ]
+  "$TRIREME" inspect killed --verify > /dev/null
+}
+
+@test "a signal stops prepare with status 3, and nothing is left" {
+  with_fault hang:classify-shard:1 stopped > log 2>&1 3>&- &
+  child=$!
+  until grep -q 'TRIREME_FAULT: waiting' log; do
+    kill -0 "$child"
+    sleep 0.01
+  done
+  kill -INT "$child"
+  wait "$child" || status=$?
+  [ "$status" -eq 3 ]
+  [ ! -e stopped ]
+  [ ! -e stopped.partial ]
+  grep -q "stopped by a signal; nothing was written" log
+}
+
+@test "train and translate refuse the data set with its task" {
+  prepare other --label-column class
+  run -1 "$TRIREME" train --data other --run r --steps 1
+  [[ "$output" == *"other is a data set for the task classify, not for translate"* ]]
+}
+
+@test "damaged labels and vocabularies are found when the data set is opened" {
+  prepare damaged --label-column class
+  cp -r damaged d1 && echo maybe >> d1/labels.txt
+  run -1 "$TRIREME" inspect d1
+  [[ "$output" == *"d1/labels.txt is damaged"* ]]
+  cp -r damaged d2 && echo maybe >> d2/vocab.txt
+  run -1 "$TRIREME" inspect d2
+  [[ "$output" == *"d2/vocab.txt is not the tokenizer of this data set"* ]]
+  cp -r damaged d3 && sed -i 's/"no"/"\\u0007"/' d3/dataset.json
+  run -1 "$TRIREME" inspect d3
+  [[ "$output" == *"'names' should be"* ]]
+}

@@ -65,6 +65,49 @@ static int connect_to(uint16_t port) {
   return fd;
 }
 
+/* Connects from another loopback address. */
+static int connect_from_other(uint16_t port) {
+  struct sockaddr_in own = {.sin_family = AF_INET}, a = own;
+  own.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  a.sin_port = htons(port);
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  assert_int_equal(bind(fd, (struct sockaddr *)&own, sizeof own), 0);
+  assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+  return fd;
+}
+
+static void test_link_silent_connections_do_not_delay_one_with_the_token(void **state) {
+  (void)state;
+  enum { SILENT = 7 };
+  uint16_t port;
+  LinkResult r;
+  int fd[SILENT];
+  LinkServer *server = listen_one(0, &port);
+  for (int i = 0; i < SILENT; i++) fd[i] = connect_to(port);
+  assert_int_equal(write(fd[0], token, 5), 5); /* an incomplete token */
+  link_measure(&r, "127.0.0.1", port, token, 0.01);
+  assert_string_equal(r.why, "");
+  for (int i = 0; i < SILENT; i++) close(fd[i]);
+  link_close(server);
+}
+
+static void test_link_many_silent_connections_of_an_address_are_closed(void **state) {
+  (void)state;
+  enum { SILENT = 100 };
+  uint16_t port;
+  LinkResult r;
+  char byte;
+  int fd[SILENT];
+  LinkServer *server = listen_one(0, &port);
+  for (int i = 0; i < SILENT; i++) fd[i] = connect_from_other(port);
+  link_measure(&r, "127.0.0.1", port, token, 0.01);
+  assert_string_equal(r.why, "");
+  assert_int_equal(read(fd[SILENT - 1], &byte, 1), 0);
+  for (int i = 0; i < SILENT; i++) close(fd[i]);
+  link_close(server);
+}
+
 static void test_link_unknown_request_ends_the_connection(void **state) {
   (void)state;
   uint16_t port;
@@ -148,6 +191,8 @@ int main(void) {
       cmocka_unit_test(test_link_measures_latency_and_both_directions),
       cmocka_unit_test(test_link_serves_one_visitor_after_the_other),
       cmocka_unit_test(test_link_wrong_token_gets_nothing),
+      cmocka_unit_test(test_link_silent_connections_do_not_delay_one_with_the_token),
+      cmocka_unit_test(test_link_many_silent_connections_of_an_address_are_closed),
       cmocka_unit_test(test_link_unknown_request_ends_the_connection),
       cmocka_unit_test(test_link_wanted_port_in_use_takes_the_next),
       cmocka_unit_test(test_link_listen_on_foreign_address_is_an_error),

@@ -10,6 +10,7 @@
  * also set in a batch script, which is not a rank. Depends on the environment. */
 #include "comm/launcher.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,13 +18,13 @@ static const char *const of_mpi[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_CO
 #define OF_MPI   (sizeof of_mpi / sizeof *of_mpi)
 #define OF_SLURM "SLURM_STEP_NUM_TASKS"
 
-/* Returns the number in an environment variable; 0 if it is not set or not a number. */
+/* Returns the number in an environment variable; 0 if it is not set or not a number of ranks. */
 static long read_count(const char *name) {
   const char *text = getenv(name);
   if (!text || !*text) return 0;
   char *end;
   long n = strtol(text, &end, 10);
-  return *end || n < 0 ? 0 : n;
+  return *end || n < 0 || n >= INT_MAX ? 0 : n;
 }
 
 static bool is_set(const char *name) {

@@ -59,6 +59,12 @@ static void test_launcher_slurm_step_of_one_task_is_one_process(void **state) {
   expect_ranks(false, 1);
 }
 
+static void test_launcher_number_that_is_no_number_of_ranks_is_ignored(void **state) {
+  (void)state;
+  setenv("PMIX_RANK", "99999999999999999999", 1);
+  assert_int_equal(launcher_count_ranks(), 1);
+}
+
 static void test_launcher_slurm_step_of_four_is_four_ranks(void **state) {
   (void)state;
   setenv("SLURM_STEP_NUM_TASKS", "4", 1);
@@ -170,6 +176,7 @@ int main(void) {
       CASE(test_launcher_rank_is_that_of_the_inner_launcher),
       CASE(test_launcher_slurm_batch_script_is_one_process),
       CASE(test_launcher_slurm_step_of_one_task_is_one_process),
+      CASE(test_launcher_number_that_is_no_number_of_ranks_is_ignored),
       CASE(test_launcher_slurm_step_of_four_is_four_ranks),
       CASE(test_launcher_slurm_step_without_pmi_is_error),
       CASE(test_launcher_slurm_step_with_pmix_can_meet),

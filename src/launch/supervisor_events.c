@@ -206,7 +206,8 @@ static void lose_machine(Supervisor *s, size_t i, double now) {
     if (!s->generation.has_fault) s->generation.is_lost = true;
     generation_blame_machine(&s->generation, supervisor_blame(s, m));
     generation_note_fault(&s->generation, now, "%s is lost: %s", m->name, err_message());
-  } else if (m->has_hello && !m->is_set_aside) {
+  } else if ((m->has_hello || !m->is_head) && !m->is_set_aside) {
+    /* The source of this machine reports why its agent ended at once. */
     console_warn(s->console, "%s is lost: %s", m->name, err_message());
   }
   bool is_in_proof = s->proof && m->proof >= 0;

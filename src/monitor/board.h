@@ -4,8 +4,8 @@
  *
  * Threads: board_open starts one that searches for runs and reads their files. board_answer may be
  * called by any thread; it takes the board's lock, and reads at most a few MB of files.
- * Memory is bounded: FIND_RUNS runs, curves of BOARD_LOADED runs (about 1 MB each), hosts of those
- * that somebody looks at. Depends on board_find, board_series, board_system, board_files. */
+ * Memory is bounded: FIND_RUNS runs, curves of BOARD_LOADED runs (about 1 MB each), hosts of the few
+ * runs that somebody looked at last. Depends on board_find, board_series, board_system, board_files. */
 #ifndef MONITOR_BOARD_H
 #define MONITOR_BOARD_H
 

@@ -146,9 +146,16 @@ static bool is_address(const char *name, bool *is_loopback) {
   return true;
 }
 
+/* Returns true if the name is that of this machine, with or without a domain: the machine may not know
+ * the domain under which others reach it. */
+static bool is_own_name(const Server *s, const char *name) {
+  size_t len = strcspn(s->host, ".");
+  return len && strncasecmp(name, s->host, len) == 0 && (name[len] == '\0' || name[len] == '.');
+}
+
 /* Returns true if the Host header names this machine. This prevents DNS rebinding: the name of an
  * attacker's domain is refused even if it resolves to this machine. Without a token only
- * localhost and loopback addresses pass. The port is not compared: a tunnel may use another. */
+ * localhost and loopback addresses pass; with one, a wrong name alone opens nothing. The port is not compared: a tunnel may use another. */
 static bool is_host(const Server *s, const char *header) {
   char name[256];
   bool is_loopback = false;
@@ -161,7 +168,7 @@ static bool is_host(const Server *s, const char *header) {
   }
   if (strcasecmp(name, "localhost") == 0) return true;
   if (is_address(name, &is_loopback)) return is_loopback || s->spec->with_token;
-  return s->spec->with_token && s->host[0] && strcasecmp(name, s->host) == 0;
+  return s->spec->with_token && is_own_name(s, name);
 }
 
 static const char *get_query(void *connection, const char *name) {

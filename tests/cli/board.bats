@@ -423,6 +423,13 @@ has_fact() {
   grep -qi "^Set-Cookie: trireme_board_$port=.*HttpOnly; SameSite=Strict" headers.txt
   [ "$(status_of api/runs -b jar)" = 200 ]
   [ "$(status_of api/runs -b jar -H 'Host: evil.example')" = 421 ]
+  # The cookie is of the address 127.0.0.1, so curl would not send it to another name by itself.
+  name=$(hostname)
+  for host in "$name" "${name%%.*}.example.org:$port"; do
+    [ "$(status_of api/runs -H "Host: $host" -H "Cookie: trireme_board_$port=$token")" = 200 ]
+    [ "$(status_of api/runs -H "Host: $host")" = 403 ]
+  done
+  [ "$(status_of api/runs -H "Host: ${name%%.*}x.example.org" -H "Cookie: trireme_board_$port=$token")" = 421 ]
   run -1 grep -rq "$token" errors runs body
 }
 

@@ -67,6 +67,20 @@ static const OptCommand commands[] = {
      .examples = "  trireme translate --model runs/demo < test.src > test.out\n",
      .instead = "give the text with --input FILE, or on standard input",
      .run = cmd_translate},
+    {.name = "import",
+     .summary = "make a model directory of a MarianMT model of Hugging Face",
+     .usage = "--from DIR --out DIR",
+     .about = "Reads a MarianMT model (Opus-MT) as Hugging Face transformers stores it: "
+              "config.json, "
+              "model.safetensors or pytorch_model.bin, also in several files, source.spm, "
+              "target.spm "
+              "and vocab.json. Writes a model directory that 'translate' uses. Files are read, "
+              "never "
+              "executed: a pytorch_model.bin that contains more than weights is refused.",
+     .examples = "  trireme import --from opus-mt-en-de --out models/en-de\n"
+                 "  trireme translate --model models/en-de < test.en\n",
+     .instead = "name the model with --from DIR and the output with --out DIR",
+     .run = cmd_import},
     {.name = "score",
      .summary = "compute BLEU, chrF and TER, equal to sacreBLEU's, or scores of a classifier",
      .usage = "--ref FILE [--ref FILE ...] [--metrics LIST] < hypotheses",

@@ -245,6 +245,10 @@ const OptSpec cmd_general_options[] = {
     COUNT("beam-size", "N", "4", 1, 64, "translate bench", "Search", "Beam size"),
     REAL("length-penalty", "P", "0.6", 0, 10, "translate", "Search",
          "Exponent of the length penalty: scores are divided by ((5 + length) / 6)^P"),
+    CHOICE("search-rules", "NAME", "gnmt", "gnmt|hf", "translate", "Search",
+           "Scores and end of beam search: gnmt; hf is as in generate of Hugging Face, where "
+           "scores "
+           "are divided by length^P"),
     COUNT("extra-length", "N", "50", 0, 4096, "translate", "Search",
           "Longest output: tokens of the source plus this"),
     COUNT("max-length", "N", NULL, 1, 65536, "translate", "Search",
@@ -346,6 +350,11 @@ const OptSpec cmd_general_options[] = {
           "Seed of the bootstrap; the same seed draws the same samples as in sacreBLEU"),
     COUNT("width", "N", "2", 0, 15, "score", G_OUT, "Digits after the point"),
     FLAG("json", "score", G_OUT, "Print JSON with all digits"),
+
+    /* Options of import */
+    TEXT("from", "DIR", NULL, "import", "What to import",
+         "Directory of a model of Hugging Face: config.json, weights, tokenizer files"),
+    TEXT("out", "DIR", NULL, "import", G_OUT, "Model directory to write; it must not exist"),
 
     /* Options of report */
     TEXT("out", "FILE", NULL, "report", G_OUT,
@@ -510,7 +519,8 @@ const OptSpec cmd_general_options[] = {
          "Read options from a file, one 'option = value' per line; the command line overrides "
          "it"),
     FLAG("quiet",
-         "prepare inspect score bench train translate doctor launch cluster report board plan",
+         "prepare inspect score bench train translate doctor launch cluster report board plan "
+         "import",
          G_RUN, "No progress, only warnings and errors"),
     {0},
 };

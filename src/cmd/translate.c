@@ -152,16 +152,7 @@ static Err open_model(Job *job, const char *dir) {
     mem_free(job->w);
     job->w = NULL;
   }
-  TRY(store_check_file(&sums, dir, "tokenizer.model"));
-  TRY(file_join(path, dir, "tokenizer.model"));
-  TRY(tokenizer_open(&job->tokenizer, path));
-  if (job->tokenizer.vocab != job->config.vocab) {
-    return err_set(ERR_WORK,
-                   "%s has %d pieces, but the model has %d: it is the tokenizer of another "
-                   "model; copy the model again",
-                   path, job->tokenizer.vocab, job->config.vocab);
-  }
-  return ERR_OK;
+  return store_open_tokenizer(&job->tokenizer, &sums, config->vocab, dir);
 }
 
 /* Prints an n-best list in the format of Moses: number of the sentence from 0, translation,
@@ -274,13 +265,14 @@ static Err translate_input(Job *job, const char *path) {
 static Err check_options(const OptSet *opts) {
   static const char *const sampling[] = {"temperature", "top-k", "seed"}, *const searching[] = {
                                                                               "beam-size",
-                                                                              "length-penalty"};
+                                                                              "length-penalty",
+                                                                              "search-rules"};
   for (int i = 0; i < 3 && !opt_flag(opts, "sample"); i++) {
     if (opt_given(opts, sampling[i]))
       return err_set(ERR_USAGE, "--%s has no effect without --sample: add --sample",
                      sampling[i]);
   }
-  for (int i = 0; i < 2 && opt_flag(opts, "sample"); i++) {
+  for (int i = 0; i < 3 && opt_flag(opts, "sample"); i++) {
     if (opt_given(opts, searching[i]))
       return err_set(ERR_USAGE, "--%s has no effect with --sample: leave out one of the two",
                      searching[i]);
@@ -315,6 +307,7 @@ static BeamSpec make_beam_spec(const OptSet *opts) {
   return (BeamSpec){
       .beam_size = (int)opt_count(opts, random ? "nbest" : "beam-size"),
       .length_penalty = (float)opt_real(opts, "length-penalty"),
+      .is_hf = strcmp(opt_text(opts, "search-rules"), "hf") == 0,
       .extra_length = (int)opt_count(opts, "extra-length"),
       .nbest = (int)opt_count(opts, "nbest"),
       .max_length = opt_given(opts, "max-length") ? (int)opt_count(opts, "max-length") : 0,

@@ -204,6 +204,7 @@ BeamTimes beam_times(const Beam *b) {
 }
 
 static float length_penalty(const BeamSpec *s, size_t len) {
+  if (s->is_hf) return powf((float)len, s->length_penalty);
   return powf((5 + (float)len) / 6, s->length_penalty);
 }
 
@@ -246,9 +247,11 @@ static int find_continuations(Beam *b, const Sentence *s, size_t row, size_t len
   return n;
 }
 
-static void end_hypothesis(Beam *b, Sentence *s, const Candidate *c, size_t len) {
-  /* The length includes the end-of-sentence token. */
-  float score = c->score / length_penalty(&b->spec, len + 1);
+/* Ends a hypothesis of `len` tokens. `scored_len`: the length for its score, which includes the
+ * end-of-sentence token. */
+static void end_hypothesis(Beam *b, Sentence *s, const Candidate *c, size_t len,
+                           size_t scored_len) {
+  float score = c->score / length_penalty(&b->spec, scored_len);
   int beam = b->spec.beam_size, i = s->ended;
   if (i == beam && score <= s->best[beam - 1].score) return;
   if (i == beam)
@@ -279,7 +282,7 @@ static void advance_beam(Beam *b, Sentence *s, int n, size_t len) {
     if (c->word != b->t.config.eos)
       chosen[alive++] = c;
     else if (i < beam)
-      end_hypothesis(b, s, c, len);
+      end_hypothesis(b, s, c, len, len + 1);
   }
   for (int k = 0; k < alive; k++) {
     int p = chosen[k]->parent;
@@ -380,16 +383,19 @@ static void advance_samples(Beam *b, Sentence *s, uint64_t line, size_t row, voi
 static bool is_done(const Beam *b, const Sentence *s, size_t len) {
   if (s->alive == 0 || len >= s->most) return true;
   if (s->ended < b->spec.beam_size) return false;
-  float bound = s->hyp[0].sum /
-                length_penalty(&b->spec, b->spec.length_penalty > 0 ? s->most + 1 : len + 1);
+  size_t longest = b->spec.length_penalty > 0 ? s->most + 1 : len + 1;
+  float bound = s->hyp[0].sum / length_penalty(&b->spec, b->spec.is_hf ? len : longest);
   return bound <= s->best[s->ended - 1].score;
 }
 
 /* Ends the search of a sentence; hypotheses that are still live at the length limit are added to
- * the ended ones. */
+ * the ended ones: where there is room (is_hf: by their score, without an end-of-sentence token). */
 static void close_sentence(Beam *b, Sentence *s, size_t len) {
-  for (int k = 0; k < s->alive && s->ended < b->spec.beam_size; k++) {
-    end_hypothesis(b, s, &(Candidate){s->hyp[k].sum, k, b->t.config.eos}, len);
+  bool is_hf = b->spec.is_hf, at_limit = len >= s->most;
+  for (int k = 0; k < s->alive; k++) {
+    if (is_hf ? !at_limit : s->ended == b->spec.beam_size) break;
+    end_hypothesis(b, s, &(Candidate){s->hyp[k].sum, k, b->t.config.eos}, len,
+                   is_hf ? len : len + 1);
   }
   s->done = true;
 }

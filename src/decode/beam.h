@@ -11,10 +11,14 @@
 typedef struct {
   int beam_size;
   float length_penalty; /* score = log probability / ((5 + length) / 6)^length_penalty */
-  int extra_length;     /* maximum tokens of an output beyond those of its source */
-  int nbest;            /* number of hypotheses returned, at most beam_size */
-  int max_length;       /* maximum tokens of an output, for any source; 0: no such limit */
-  bool fixed_weights;   /* The weights never change, so they may be packed once. */
+  /* As in generate of Hugging Face: score = log probability / length^length_penalty, and the search of
+   * a sentence ends when beam_size hypotheses have ended and the best live one, if it ended now,
+   * would not be better than the worst of them. */
+  bool is_hf;
+  int extra_length;   /* maximum tokens of an output beyond those of its source */
+  int nbest;          /* number of hypotheses returned, at most beam_size */
+  int max_length;     /* maximum tokens of an output, for any source; 0: no such limit */
+  bool fixed_weights; /* The weights never change, so they may be packed once. */
   /* Draws beam_size samples as `sample` specifies; score = log probability. */
   bool is_sampling;
   SampleSpec sample;

@@ -246,8 +246,9 @@ Err decoder_step(Decoder *d, const int32_t *parent, const int32_t *word,
     if (i % 3 == 2) transformer_ffn(t, d->w, 1, i / 3, s->y[i], at.gemm_rows, key);
     transformer_add_norm(t, d->w, 1, i + 1, at.gemm_rows, key);
   }
-  b->linear(b, t->logits, s->y[s->sublayers], transformer_weight(t, d->w, t->at.output), NULL,
-            at.gemm_rows, (size_t)t->config.d_model, (size_t)t->config.vocab);
+  b->linear(b, t->logits, s->y[s->sublayers], transformer_weight(t, d->w, t->at.output),
+            transformer_weight(t, d->w, t->at.output_bias), at.gemm_rows,
+            (size_t)t->config.d_model, (size_t)t->config.vocab);
   *logits = t->logits;
   return ERR_OK;
 }

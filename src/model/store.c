@@ -41,6 +41,43 @@ Err store_check_file(const StoreSums *sums, const char *dir, const char *name) {
   return config_damaged(path, name);
 }
 
+/* Returns true if model.json lists the file. */
+static bool has_file(const StoreSums *sums, const char *name) {
+  for (size_t i = 0; i < sums->files; i++) {
+    if (strcmp(sums->file[i].name, name) == 0) return true;
+  }
+  return false;
+}
+
+static Err open_pair(Tokenizer *t, const StoreSums *sums, int vocab, const char *dir) {
+  static const char *const files[] = {"source.spm", "target.spm", "vocab.json"};
+  for (size_t i = 0; i < 3; i++) TRY(store_check_file(sums, dir, files[i]));
+  TRY(tokenizer_open_pair(t, dir));
+  if (t->vocab <= vocab) return ERR_OK; /* the last ids may have no piece */
+  int ids = t->vocab;
+  tokenizer_close(t);
+  return err_set(ERR_WORK,
+                 "%s/vocab.json has ids up to %d, but the model has %d tokens: it is the "
+                 "vocabulary of another model; copy the model again",
+                 dir, ids - 1, vocab);
+}
+
+Err store_open_tokenizer(Tokenizer *t, const StoreSums *sums, int vocab, const char *dir) {
+  char path[FILE_PATH_MAX];
+  if (has_file(sums, "vocab.json")) return open_pair(t, sums, vocab, dir);
+  TRY(store_check_file(sums, dir, "tokenizer.model"));
+  TRY(file_join(path, dir, "tokenizer.model"));
+  TRY(tokenizer_open(t, path));
+  if (t->vocab == vocab) return ERR_OK;
+  int pieces = t->vocab;
+  tokenizer_close(t);
+  return err_set(
+      ERR_WORK,
+      "%s has %d pieces, but the model has %d: it is the tokenizer of another model; "
+      "copy the model again",
+      path, pieces, vocab);
+}
+
 static json_t *print_sum(FileSum sum) {
   char digits[9];
   snprintf(digits, sizeof digits, "%08" PRIx32, sum.crc);

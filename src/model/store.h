@@ -1,12 +1,13 @@
 /* A model directory: model.json (configuration and checksums), weights.safetensors, and the
  * files that its task also needs, such as tokenizer.model. A checkpoint directory has these
- * files and others. Depends on format, model.h. */
+ * files and others. Depends on format, text, model.h. */
 #ifndef MODEL_STORE_H
 #define MODEL_STORE_H
 
 #include "base/file.h"
 #include "base/filesum.h"
 #include "model/model.h"
+#include "text/tokenizer.h"
 
 #define STORE_FILES      4  /* largest number of files of a task in a model directory */
 #define STORE_NAME       64 /* size of a buffer for a file name */
@@ -41,6 +42,11 @@ void store_add_file(StoreSums *sums, const char *name, FileSum sum);
 /* Compares DIR/NAME with its checksum in model.json, if checksums are known. Fails also if
  * model.json does not list the file. */
 NODISCARD Err store_check_file(const StoreSums *sums, const char *dir, const char *name);
+
+/* Opens the tokenizer of a translation model with `vocab` tokens: tokenizer.model or, if model.json
+ * lists vocab.json, a pair of SentencePiece models. Compares the files with their checksums. */
+NODISCARD Err store_open_tokenizer(Tokenizer *tokenizer, const StoreSums *sums, int vocab,
+                                   const char *dir);
 
 /* Writes model.json. Must be called after the other files are written, whose checksums it
  * contains. */

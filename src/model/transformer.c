@@ -82,27 +82,30 @@ static void lay_out_memory(Model *model, Arena *a) {
   t->d_cross_kv = arena_activations(a, tokens * kv);
 }
 
-/* Sinusoidal positions: sin and cos of angle = position * 10000^(-i / n) for i < d/2.
- * HALVES: all sines before all cosines, n = d/2 - 1. INTERLEAVED: sine and cosine alternate,
- * n = d/2. */
-static Err fill_positions(Model *model) {
-  Transformer *t = (Transformer *)model;
-  const TransformerConfig *c = &t->config;
-  size_t d = (size_t)c->d_model, half = d / 2, n = (size_t)c->max_positions * d;
-  float *positions;
-  if (!t->positions) return ERR_OK;
-  TRY(mem_alloc(&positions, n, sizeof *positions));
+/* sin and cos of angle = position * 10000^(-i / n) for i < d/2. HALVES: all sines before all cosines,
+ * n = d/2 - 1. INTERLEAVED: sine and cosine alternate, n = d/2. MARIAN: all sines before all
+ * cosines, n = d/2. */
+void transformer_fill_positions(const TransformerConfig *c, float *out) {
+  size_t d = (size_t)c->d_model, half = d / 2;
+  bool alternates = c->positions == POSITION_INTERLEAVED;
   for (size_t p = 0; p < (size_t)c->max_positions; p++) {
     for (size_t i = 0; i < half; i++) {
       double spread =
           c->positions == POSITION_HALVES && half > 1 ? (double)(half - 1) : (double)half;
       double angle = (double)p * pow(10000.0, -(double)i / spread);
-      size_t sine = c->positions == POSITION_HALVES ? i : 2 * i;
-      size_t cosine = c->positions == POSITION_HALVES ? half + i : 2 * i + 1;
-      positions[p * d + sine] = (float)sin(angle);
-      positions[p * d + cosine] = (float)cos(angle);
+      out[p * d + (alternates ? 2 * i : i)] = (float)sin(angle);
+      out[p * d + (alternates ? 2 * i + 1 : half + i)] = (float)cos(angle);
     }
   }
+}
+
+static Err fill_positions(Model *model) {
+  Transformer *t = (Transformer *)model;
+  size_t n = (size_t)t->config.max_positions * (size_t)t->config.d_model;
+  float *positions;
+  if (!t->positions) return ERR_OK;
+  TRY(mem_alloc(&positions, n, sizeof *positions));
+  transformer_fill_positions(&t->config, positions);
   model->backend->put(model->backend, t->positions, positions, n * sizeof *positions);
   mem_free(positions);
   return ERR_OK;

@@ -65,6 +65,9 @@ extern const ModelFamily transformer_family;
 ModelConfig transformer_model_config(const TransformerConfig *config);
 const TransformerConfig *transformer_config(const ModelConfig *config);
 
+/* Writes the sinusoidal positions (max_positions, d) of a configuration. */
+void transformer_fill_positions(const TransformerConfig *config, float *out);
+
 /* The functions of model.h for callers that know the family and own the struct: model_new,
  * model_plan_into, model_release, and model_load followed by model_run. */
 NODISCARD Err transformer_new(Transformer *t, const TransformerConfig *config,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const char *const activations[] = {"relu", "gelu", "silu", NULL};
-static const char *const positions[] = {"halves", "interleaved", "learned", NULL};
+static const char *const positions[] = {"halves", "interleaved", "learned", "marian", NULL};
 static const char *const tyings[] = {"all", "decoder", "none", NULL};
 static const char *const norms[] = {"post", "pre", NULL};
 
@@ -33,6 +33,7 @@ const ConfigField transformer_fields[] = {
     COUNT("longest", max_positions, 1 << 16),
     CHOICE("norm", pre_norm, norms),
     {.key = "attention_bias", .kind = FIELD_FLAG, FIELD(attention_bias)},
+    {.key = "output_bias", .kind = FIELD_FLAG, FIELD(output_bias)},
     CHOICE("activation", activation, activations),
     CHOICE("positions", positions, positions),
     CHOICE("tied", tying, tyings),

@@ -7,8 +7,14 @@
 #include "model/config.h"
 
 /* HALVES: sinusoidal, all sines before all cosines. INTERLEAVED: sinusoidal, sines and cosines
- * alternate. */
-typedef enum { POSITION_HALVES, POSITION_INTERLEAVED, POSITION_LEARNED } Positions;
+ * alternate. MARIAN: all sines before all cosines, with the frequencies of INTERLEAVED, as in the
+ * MarianMT models of Hugging Face. */
+typedef enum {
+  POSITION_HALVES,
+  POSITION_INTERLEAVED,
+  POSITION_LEARNED,
+  POSITION_MARIAN
+} Positions;
 /* Which embeddings are tied. ALL: source, target and output. DECODER: target and output. */
 typedef enum { TIE_ALL, TIE_DECODER, TIE_NONE } Tying;
 
@@ -17,6 +23,7 @@ typedef struct {
   int layers[2];     /* number of layers of encoder and decoder */
   int max_positions; /* longest sentence in tokens, including eos */
   bool pre_norm, attention_bias;
+  bool output_bias; /* a bias (vocab) is added to the logits */
   Activation activation;
   Positions positions;
   Tying tying;

@@ -187,16 +187,18 @@ void transformer_loss(Transformer *t, Weights w, float *g, const void *y, const 
   size_t d = (size_t)t->config.d_model, vocab = (size_t)t->config.vocab,
          tokens = batch->rows[1];
   const void *output = transformer_weight(t, w, t->at.output);
+  const void *bias = transformer_weight(t, w, t->at.output_bias);
+  float *d_bias = g && bias ? g + t->at.output_bias : NULL;
   for (size_t r = 0; r < tokens; r += t->logit_rows) {
     size_t n = tokens - r < t->logit_rows ? tokens - r : t->logit_rows;
     const void *from = transformer_element(t, y, r * d);
-    b->linear(b, t->logits, from, output, NULL, n, d, vocab);
+    b->linear(b, t->logits, from, output, bias, n, d, vocab);
     b->loss(b, t->logits, t->model.sums, batch->tgt_out + r, n, vocab, pass->smoothing,
             g ? pass->scale : 0);
     if (!g) continue;
     b->linear_dx(b, transformer_element(t, t->d_y, r * d), t->logits, output, n, d, vocab,
                  false);
-    b->linear_dw(b, g + t->at.output, NULL, t->logits, from, n, d, vocab,
+    b->linear_dw(b, g + t->at.output, d_bias, t->logits, from, n, d, vocab,
                  r > 0 || !t->model.first);
   }
 }

@@ -121,7 +121,7 @@ static void add_stack(Layout *l, TransformerParams *at, int stack) {
 }
 
 Err transformer_lay_out(TransformerParams *at, Params *p, const TransformerConfig *c) {
-  *at = (TransformerParams){.cross_kv_bias = PARAM_NONE};
+  *at = (TransformerParams){.cross_kv_bias = PARAM_NONE, .output_bias = PARAM_NONE};
   Layout l = {p, transformer_check_config(c), c};
   for (int stack = 0; stack < 2 && !l.err; stack++)
     l.err = mem_alloc(&at->layer[stack], (size_t)c->layers[stack], sizeof *at->layer[stack]);
@@ -132,6 +132,7 @@ Err transformer_lay_out(TransformerParams *at, Params *p, const TransformerConfi
     add_stack(&l, at, 1);
     at->cross_kv = add_square_matrices(&l, kv, "decoder.cross_kv");
     if (c->attention_bias) at->cross_kv_bias = add_bias(&l, kv, "decoder.cross_kv");
+    if (c->output_bias) at->output_bias = add_bias(&l, (size_t)c->vocab, "output");
     params_finish(p);
   }
   if (!l.err) return ERR_OK;

@@ -30,6 +30,7 @@ typedef struct {
   /* (max_positions, d); PARAM_NONE if positions are sinusoidal. */
   size_t source_positions, target_positions;
   size_t cross_kv, cross_kv_bias; /* (layers * 2d, d) keys and values of all decoder layers */
+  size_t output_bias;             /* (vocab); PARAM_NONE if the logits have no bias */
   LayerParams *layer[2];
   /* Norm after the last layer of encoder and decoder; used with pre-norm only. */
   NormParams final_norm[2];

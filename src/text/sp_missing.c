@@ -36,6 +36,30 @@ Err sp_encode(const SpModel *model, const char *text, size_t len, bool (*put)(vo
   return refuse_call();
 }
 
+Err sp_encode_pieces(const SpModel *model, const char *text, size_t len,
+                     bool (*put)(void *, const char *, size_t), void *context) {
+  (void)model;
+  (void)text;
+  (void)len;
+  (void)put;
+  (void)context;
+  return refuse_call();
+}
+
+Err sp_decode_pieces(const SpModel *model, const char *const *piece, size_t n, Str *text) {
+  (void)model;
+  (void)piece;
+  (void)n;
+  (void)text;
+  return refuse_call();
+}
+
+const char *sp_piece(const SpModel *model, int32_t id) {
+  (void)model;
+  (void)id;
+  return "";
+}
+
 Err sp_decode(const SpModel *model, const int32_t *ids, size_t n, Str *text) {
   (void)model;
   (void)ids;

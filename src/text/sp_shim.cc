@@ -58,6 +58,34 @@ Err sp_encode(const SpModel *model, const char *text, size_t len, bool (*put)(vo
   return report_failure("SentencePiece", e.what());
 }
 
+Err sp_encode_pieces(const SpModel *model, const char *text, size_t len,
+                     bool (*put)(void *, const char *, size_t), void *context) try {
+  std::vector<std::string> pieces;
+  auto status = model->processor.Encode(absl::string_view(text, len), &pieces);
+  if (!status.ok()) return report_failure("SentencePiece cannot encode", status.ToString());
+  for (const std::string &piece : pieces) {
+    if (!put(context, piece.data(), piece.size())) return ERR_WORK;
+  }
+  return ERR_OK;
+} catch (const std::exception &e) {
+  return report_failure("SentencePiece", e.what());
+}
+
+Err sp_decode_pieces(const SpModel *model, const char *const *piece, size_t n, Str *text) try {
+  std::vector<std::string> in(piece, piece + n);
+  std::string out;
+  auto status = model->processor.Decode(in, &out);
+  if (!status.ok()) return report_failure("SentencePiece cannot decode", status.ToString());
+  str_addn(text, out.data(), out.size());
+  return str_check(text);
+} catch (const std::exception &e) {
+  return report_failure("SentencePiece", e.what());
+}
+
+const char *sp_piece(const SpModel *model, int32_t id) {
+  return model->processor.IdToPiece(id).c_str();
+}
+
 Err sp_decode(const SpModel *model, const int32_t *ids, size_t n, Str *text) try {
   std::vector<int> in(ids, ids + n);
   std::string out;

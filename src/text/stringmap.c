@@ -46,6 +46,12 @@ Err stringmap_add(StringMap *m, const char *text, size_t len, uint32_t *number) 
   return ERR_OK;
 }
 
+uint32_t stringmap_find(const StringMap *m, const char *text, size_t len) {
+  if (!m->slots) return UINT32_MAX;
+  uint32_t found = m->slot[find_slot(m, text, len)];
+  return found ? found - 1 : UINT32_MAX;
+}
+
 const char *stringmap_text(const StringMap *m, uint32_t number) {
   return m->text + m->entry[number].at;
 }

@@ -24,6 +24,8 @@ typedef struct {
 
 /* Sets *number to the number of `text`; a new text is added. Fails if there are 2^31 texts. */
 NODISCARD Err stringmap_add(StringMap *m, const char *text, size_t len, uint32_t *number);
+/* Returns the number of `text`, or UINT32_MAX if it was not added. */
+uint32_t stringmap_find(const StringMap *m, const char *text, size_t len);
 /* Returns the text, which ends with NUL. Valid until the next text is added. */
 const char *stringmap_text(const StringMap *m, uint32_t number);
 void stringmap_free(StringMap *m);

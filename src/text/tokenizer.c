@@ -1,5 +1,5 @@
 /* The tokenizer: SentencePiece with a cache of encoded words. Depends on sp_shim, sp_facts,
- * wordcache, base. */
+ * tokenizer_pair, wordcache, base. */
 #include "text/tokenizer.h"
 
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "text/sp_facts.h"
 #include "text/sp_shim.h"
+#include "text/tokenizer_pair.h"
 #include "text/wordcache.h"
 
 void ids_free(IdList *ids) {
@@ -63,7 +64,22 @@ done:
   return err;
 }
 
+Err tokenizer_open_pair(Tokenizer *t, const char *dir) {
+  *t = (Tokenizer){.pad = -1, .bos = -1, .unk = -1, .type = "pair"};
+  TRY(tokenizer_pair_open(&t->pair_, dir, t->sha256));
+  t->vocab = tokenizer_pair_vocab(t->pair_);
+  t->pad = tokenizer_pair_find(t->pair_, "<pad>");
+  t->eos = tokenizer_pair_find(t->pair_, "</s>");
+  t->unk = tokenizer_pair_find(t->pair_, "<unk>");
+  if (t->eos >= 0 && t->unk >= 0) return ERR_OK;
+  bool lacks_eos = t->eos < 0;
+  tokenizer_close(t);
+  return err_set(ERR_WORK, "%s/vocab.json lacks %s; copy the model again", dir,
+                 lacks_eos ? "</s>" : "<unk>");
+}
+
 void tokenizer_close(Tokenizer *t) {
+  tokenizer_pair_close(t->pair_);
   wordcache_free(t->cache_);
   if (t->model_) sp_free(t->model_);
   *t = (Tokenizer){0};
@@ -98,6 +114,7 @@ static Err encode_word(const Tokenizer *t, size_t begin, const char *word, size_
 }
 
 Err tokenizer_encode(const Tokenizer *t, const char *text, size_t len, IdList *ids) {
+  if (t->pair_) return tokenizer_pair_encode(t->pair_, text, len, ids);
   if (!t->by_word) return sp_encode(t->model_, text, len, put_id, ids);
   /* Most words are in the cache, and cache lookups are bound by memory latency. Words are
    * therefore processed in groups of 32: all words of a group are hashed first, and their slots
@@ -127,6 +144,7 @@ Err tokenizer_encode(const Tokenizer *t, const char *text, size_t len, IdList *i
 }
 
 Err tokenizer_decode(const Tokenizer *t, const int32_t *ids, size_t n, Str *text) {
+  if (t->pair_) return tokenizer_pair_decode(t->pair_, ids, n, text);
   for (size_t i = 0; i < n; i++) {
     if (ids[i] < 0 || ids[i] >= t->vocab) {
       return err_set(

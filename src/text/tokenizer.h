@@ -1,4 +1,5 @@
-/* Converts text to ids and back with a SentencePiece model. If the model allows encoding word by
+/* Converts text to ids and back with a SentencePiece model, or with two models that share a
+ * vocabulary (MarianMT: one for the source, one for the target). If the model allows encoding word by
  * word (sp_facts.h), each distinct word is encoded once and cached. Depends on base. */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
@@ -28,12 +29,16 @@ typedef struct {
   char sha256[65]; /* SHA-256 of the .model file */
   struct SpModel *model_;
   struct WordCache *cache_;
+  struct TokenizerPair *pair_; /* NULL: one SentencePiece model for both languages */
 } Tokenizer;
 
 NODISCARD Err tokenizer_open(Tokenizer *t, const char *path);
+/* Opens source.spm, target.spm and vocab.json of a directory (see tokenizer_pair.h). vocab is the
+ * largest id of vocab.json plus 1. */
+NODISCARD Err tokenizer_open_pair(Tokenizer *t, const char *dir);
 void tokenizer_close(Tokenizer *t);
 /* Appends the ids of a line whose words are separated by single spaces. The ids equal those of
- * SentencePiece for every line. Any number of threads may call it at the same time. */
+ * SentencePiece (with a pair: those of Hugging Face's MarianTokenizer) for every line. Any number of threads may call it at the same time. */
 NODISCARD Err tokenizer_encode(const Tokenizer *t, const char *text, size_t len, IdList *ids);
 /* Appends the text of the ids; control ids (pad, bos, eos) produce no text. */
 NODISCARD Err tokenizer_decode(const Tokenizer *t, const int32_t *ids, size_t n, Str *text);

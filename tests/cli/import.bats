@@ -1,0 +1,46 @@
+#!/usr/bin/env bats
+# import on the command line: a model of Hugging Face that translate uses, and files that are refused.
+
+bats_require_minimum_version 1.5.0  # needed for `run -1` and `run !`
+
+setup() {
+  T=$BATS_TEST_TMPDIR
+  GOLDEN=$BATS_TEST_DIRNAME/../golden/marian
+}
+
+@test "an imported model translates" {
+  "$TRIREME" import --quiet --from "$GOLDEN/hf" --out "$T/model"
+  "$TRIREME" translate --quiet --model "$T/model" --device cpu --threads 1 --search-rules hf --length-penalty 1 \
+    --max-length 10 < "$GOLDEN/source.txt" > "$T/out"
+  [ "$(wc -l < "$T/out")" -eq 200 ]
+  grep -q . "$T/out"
+}
+
+@test "an imported model whose vocabulary is damaged is refused" {
+  "$TRIREME" import --quiet --from "$GOLDEN/hf" --out "$T/model"
+  sed -i 's/"<unk>": 1/"<unk>": 2/' "$T/model/vocab.json"
+  run -1 "$TRIREME" translate --model "$T/model" --device cpu < /dev/null
+  [[ "$output" == *vocab.json* ]]
+}
+
+@test "a pickle that names a function is refused by that name and not executed" {
+  mkdir "$T/hf"
+  cp "$GOLDEN"/hf/{config.json,vocab.json,source.spm,target.spm} "$T/hf"
+  # a file of the older form: magic number, version, facts, then a call of os.system
+  printf '\200\002\212\012l\374\234F\371 j\250P\031.\200\002M\351\003.}.cos\nsystem\n(X%b' \
+    "\\0$(printf '%o' $((${#T} + 8)))\\0\\0\\0touch $T/ran" > "$T/hf/pytorch_model.bin"
+  printf 'tR.' >> "$T/hf/pytorch_model.bin"
+  run -1 "$TRIREME" import --from "$T/hf" --out "$T/model"
+  [[ "$output" == *"names os.system"*"nothing was executed"* ]]
+  [ ! -e "$T/ran" ]
+  [ ! -e "$T/model" ]
+}
+
+@test "calls without a model, without an output, and of what is no model are refused" {
+  run -2 "$TRIREME" import --out "$T/model"
+  [[ "$output" == *"pass --from DIR"* ]]
+  run -2 "$TRIREME" import --from "$GOLDEN/hf"
+  [[ "$output" == *"pass --out DIR"* ]]
+  run -1 "$TRIREME" import --from "$T" --out "$T/model"
+  [[ "$output" == *"has no config.json"* ]]
+}

@@ -294,7 +294,10 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_DFL); /* end as other tools do, without a message */
     raise(SIGPIPE);
   }
-  if (err && err != ERR_STOPPED) log_error("%s", err_message());
+  if (err && err != ERR_STOPPED) {
+    fflush(stdout); /* an error may refer to a table above it, also in one file (2>&1) */
+    log_error("%s", err_message());
+  }
   log_to_end(); /* the last line is in it too */
   return (int)err;
 }

@@ -44,6 +44,15 @@ static int compare_doubles(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+/* Returns true if at least two hosts, this machine among them, have told their clocks (or facts);
+ * otherwise nothing is compared, and no row may say that all is well. */
+static bool has_two(const DoctorHosts *d, bool of_clocks) {
+  size_t n = 0;
+  for (size_t i = 0; i < d->sessions.count; i++)
+    n += of_clocks ? d->host[i].has_clock : d->host[i].has_facts;
+  return n > 1;
+}
+
 /* Returns the median of the hosts' clock offsets to this machine, in seconds. With an even
  * number of hosts, returns the one of the two middle values that is nearer to 0. */
 static double find_common_clock(const DoctorHosts *d) {
@@ -60,6 +69,7 @@ static double find_common_clock(const DoctorHosts *d) {
 
 void doctor_judge_clocks(Findings *f, const DoctorHosts *d) {
   double common = find_common_clock(d);
+  if (!has_two(d, true)) return;
   for (size_t i = 0; i < d->sessions.count; i++) {
     const HostFacts *h = &d->host[i];
     double ahead = h->clock_offset - common;
@@ -162,7 +172,7 @@ static void compare_sizes(Findings *f, const DoctorHosts *d) {
 
 void doctor_compare_hosts(Findings *f, const DoctorHosts *d, const char *own_sha256) {
   size_t first = find_first(d);
-  if (first == d->sessions.count) return;
+  if (first == d->sessions.count || !has_two(d, false)) return;
   for (size_t i = first; i < d->sessions.count; i++) {
     if (!d->host[i].has_facts) continue;
     compare_program(f, d, i, own_sha256);

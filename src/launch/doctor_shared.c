@@ -104,6 +104,18 @@ static void report_shared(DoctorHosts *d, size_t i) {
                "%s is shared and writable", d->directory.measured);
 }
 
+/* Says of the first host only what was seen: the directory is shared if another host has read its
+ * file. */
+static void report_first(DoctorHosts *d, size_t first, const bool *can_read) {
+  for (size_t i = 0; i < d->sessions.count; i++) {
+    if (i == first || !can_read[i]) continue;
+    report_shared(d, first);
+    return;
+  }
+  findings_add(&d->findings, FINDING_OK, doctor_name(d, first), "shared dir",
+               "%s is writable; no other host has seen it", d->directory.measured);
+}
+
 static void judge_visible(DoctorHosts *d, size_t first, size_t i, const char *why) {
   findings_add(
       &d->findings, FINDING_PROBLEM, doctor_name(d, i), "shared dir",
@@ -135,7 +147,7 @@ static void check_files(DoctorHosts *d, size_t first, bool *can_read, char (*why
   for (size_t i = 0; i < s->count; i++)
     if (i != first && can_read[i]) ask_file(d, i, "write", i);
   sessions_wait(s, ANSWER_SECONDS);
-  report_shared(d, first);
+  report_first(d, first, can_read);
   for (size_t i = 0; i < s->count; i++) {
     if (i == first || !doctor_is_member(d, i)) continue;
     if (can_read[i])

@@ -183,6 +183,21 @@ make_nvml() {
   [ ! -e called ]
 }
 
+@test "a host that is not reached is compared with nothing; in one stream the error comes last" {
+  mkdir bin
+  printf '#!/bin/sh\n[ "$1" != -G ] || exit 0  # asks for its configuration\necho "ssh: connect to host far port 22: Connection refused" >&2\nexit 255\n' > bin/ssh
+  chmod 755 bin/ssh
+  for hosts in far "$(hostname),far"; do
+    PATH=$PWD/bin:$PATH run -1 "$TRIREME" doctor --preset tiny --vocab-size 1000 --hosts "$hosts" --run "$PWD/run"
+    echo "$output"
+    [[ "$output" == *"refuses the connection"* ]]
+    [[ "$output" != *"same everywhere"* ]]
+    [[ "$output" != *"of the other hosts"* ]]
+    [[ "$output" != *"is shared"* ]]
+    [[ "${lines[-1]}" == "trireme: 1 problem found; "* ]]
+  done
+}
+
 @test "doctor with few open files names the limit and does not wait for MPI" {
   run --separate-stderr bash -c 'ulimit -n 30; exec "$@"' - "$TRIREME" doctor --quiet --json --preset tiny --vocab-size 1000
   [ "$status" -eq 1 ]

@@ -182,9 +182,13 @@ SshFailure ssh_judge(int exit_status, const char *said) {
   return SSH_OTHER;
 }
 
-/* Copies the last line that ssh printed, without the carriage return that ssh adds. */
-static void copy_last_line(char *out, size_t room, const char *said) {
-  size_t end = strlen(said);
+/* Copies the last line that ssh printed, without the carriage return that ssh adds. If ssh cannot
+ * use the key file, the line about that is copied instead: the last one only says that no other
+ * key was accepted. */
+static void copy_line(char *out, size_t room, const char *said) {
+  const char *key = strstr(said, "Load key ");
+  if (!key) key = strstr(said, "Identity file ");
+  size_t end = key ? (size_t)(key - said) + strcspn(key, "\n") : strlen(said);
   while (end && (said[end - 1] == '\n' || said[end - 1] == '\r')) end--;
   size_t begin = end;
   while (begin && said[begin - 1] != '\n') begin--;
@@ -225,7 +229,8 @@ static const struct {
          "USER@HOST",
          false},
     [SSH_KEY_FILE] = {"was not reached, because ssh cannot use the private key",
-                      "the file must exist, belong to you and have mode 0600 (chmod 600 FILE)",
+                      "the file must exist, be a private key (not the .pub file), belong to "
+                      "you and have mode 0600 (chmod 600 FILE)",
                       false},
     [SSH_HOST_KEY_UNKNOWN] = {"has a host key that is not known here",
                               "connect once by hand and compare the fingerprint: ", true},
@@ -277,7 +282,7 @@ Err ssh_explain(SshFailure failure, const Host *host, const SshOptions *options,
   char line[300];
   char own[FILE_PATH_MAX];
   Str text = {0};
-  copy_last_line(line, sizeof line, said);
+  copy_line(line, sizeof line, said);
   str_addf(&text, "host %s ", host->name);
   add_filled(&text, texts[failure].what, ssh_program(options, own));
   str_addf(&text, " (%s); %s", line[0] ? line : "ssh printed nothing", texts[failure].remedy);

@@ -103,7 +103,15 @@ static const struct {
     {255,
      "Warning: Identity file /k/id not accessible: No such file or directory.\n"
      "ann@10.0.0.2: Permission denied (publickey).\n",
-     SSH_KEY_FILE, "cannot use the private key"},
+     SSH_KEY_FILE,
+     "cannot use the private key (Warning: Identity file /k/id not accessible: No such file or "
+     "directory.); the file must exist"},
+    {255,
+     "Load key \"/k/id.pub\": invalid format\r\nann@10.0.0.2: Permission denied (publickey).\n",
+     SSH_KEY_FILE,
+     "cannot use the private key (Load key \"/k/id.pub\": invalid format); the file must "
+     "exist, "
+     "be a private key (not the .pub file)"},
     {255,
      "@ WARNING: UNPROTECTED PRIVATE KEY FILE! @\nLoad key \"/k/id\": bad permissions\n"
      "ann@b: Permission denied (publickey).\n",

@@ -446,7 +446,7 @@ static Err show_help(const OptSet *opts, bool *is_shown) {
 static Err run_rendezvous(Launch *l, const OptSet *opts) {
   Rendezvous *head;
   Channel *agent;
-  TRY(launch_meet(opts, &head, &agent));
+  TRY(launch_meet(opts, l->spec.max, &head, &agent));
   return agent ? agent_run(agent, NULL, AGENT_OF_USER) : run_supervisor(l, opts, head);
 }
 

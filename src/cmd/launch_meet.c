@@ -44,8 +44,8 @@ static Err quote_command(const OptSet *opts, Str *command) {
   return str_check(command);
 }
 
-Err launch_meet(const OptSet *opts, Rendezvous **head, Channel **agent) {
-  RendezvousSpec spec = {0};
+Err launch_meet(const OptSet *opts, int max, Rendezvous **head, Channel **agent) {
+  RendezvousSpec spec = {.has_others = max > 1};
   Str command = {0};
   *head = NULL;
   *agent = NULL;

@@ -30,7 +30,8 @@ typedef struct {
   const char *id;
   const char *command; /* the workers' command, quoted for a shell; the same on all machines */
   Key key;
-  double timeout; /* seconds until the attempt to find the head fails */
+  double timeout;  /* seconds until the attempt to find the head fails */
+  bool has_others; /* other machines must reach the endpoint: a loopback address is refused */
 } RendezvousSpec;
 
 typedef struct Rendezvous Rendezvous; /* state of the head's side of a rendezvous */

@@ -144,16 +144,24 @@ static Err resolve_host(const char *host, AddressList *list) {
   return ERR_OK;
 }
 
-/* Fails if the host name resolves to a loopback address, which other machines cannot reach.
- * Debian and Ubuntu map the machine's own name to 127.0.1.1 in /etc/hosts. */
-static Err check_loopback(const Endpoint *e, const Address *a) {
-  if (!a->is_loopback || strcmp(e->host, "localhost") == 0 || strcmp(e->host, a->text) == 0)
-    return ERR_OK;
+/* Fails if the endpoint is a loopback address, which other machines cannot reach. Debian and Ubuntu
+ * map the machine's own name to 127.0.1.1 in /etc/hosts. An address that is written as such is
+ * accepted if there are no other machines. */
+static Err check_loopback(const RendezvousSpec *spec, const Address *a) {
+  const char *host = spec->endpoint.host;
+  bool is_plain = strcmp(host, "localhost") == 0 || strcmp(host, a->text) == 0;
+  if (!a->is_loopback || (is_plain && !spec->has_others)) return ERR_OK;
+  if (is_plain)
+    return err_set(
+        ERR_USAGE,
+        "--rdzv-endpoint %s: other machines cannot reach this loopback address; pass "
+        "an address of the head's network card, the same on every machine",
+        host);
   return err_set(
       ERR_USAGE,
       "--rdzv-endpoint %s: on this machine the name means %s (see /etc/hosts), where "
       "other machines cannot reach it; pass an address of its network card instead",
-      e->host, a->text);
+      host, a->text);
 }
 
 /* Listens on the first of the addresses that belongs to this machine. *head stays NULL if none
@@ -164,7 +172,7 @@ static Err try_to_listen(const RendezvousSpec *spec, const AddressList *list,
     const Address *a = &list->address[i];
     int cause;
     if (!a->is_own) continue;
-    TRY(check_loopback(&spec->endpoint, a));
+    TRY(check_loopback(spec, a));
     Err err = rendezvous_open_at(head, a->text, spec->endpoint.port, spec, &cause);
     return err && cause == EADDRINUSE ? ERR_OK : err;
   }

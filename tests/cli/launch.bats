@@ -265,6 +265,26 @@ stopped() {
   [[ "$output" =~ "$T/file/ exists and is not a directory" ]]
 }
 
+@test "a loopback address is no endpoint for several machines" {
+  grep -q sodium <(ldd "$TRIREME") || skip "built without libsodium"
+  "$TRIREME" launch --quiet --new-key "$T/key"
+  for host in localhost 127.0.0.1; do
+    run -2 timeout 60 "$TRIREME" launch --rdzv-endpoint $host:29477 --rdzv-key "$T/key" --nnodes 1:2 -- train --data "$T/set" --run "$T/run"
+    [[ "$output" == *"--rdzv-endpoint $host: other machines cannot reach this loopback address; pass an address"* ]]
+  done
+}
+
+@test "the batch file of Slurm names a program that is not found, and ends with its status" {
+  batch=$BATS_TEST_DIRNAME/../../deploy/slurm/train.sbatch
+  run -127 env TRIREME="$T/none" bash "$batch" --data x --run y
+  [[ "$output" == *"$T/none is not found on "*"set TRIREME=/path/to/trireme"* ]]
+  # as a program whose libraries are missing
+  printf '#!/bin/sh\nexit 127\n' > "$T/broken"
+  chmod 755 "$T/broken"
+  run -127 env TRIREME="$T/broken" bash "$batch" --data x --run y
+  [ -z "$output" ]
+}
+
 # is_continued COPY DIR: DIR has the files of its earlier COPY, which may have grown, and no others.
 is_continued() {
   local file

@@ -8,13 +8,56 @@
 
 #define CHUNK 1024 /* floats processed at once, with their dropout factors: they fit into L1 */
 
-/* Exact GELU, with erff. */
-static inline float gelu(float x) {
-  return 0.5f * x * (1 + erff(x * 0.70710678f));
+/* Returns Phi(x), the normal distribution function, with a relative error below 5e-7 for every x;
+ * *bell receives exp(-x² / 2). Phi(-|x|) = bell * s * p(s) with s = 1 / (1 + 0.3 |x|). The polynomial p
+ * of degree 9 was fitted to erfc for 0 <= |x| <= 14 by least squares of the relative error, which is
+ * 4e-9 before rounding. */
+static inline Lanes lanes_phi(Lanes x, Lanes *bell) {
+  static const float p[] = {0.113806516f,   -0.231400281f, 0.195974186f,
+                            -0.0828475505f, 0.0979556963f, 0.0777838603f,
+                            0.110361189f,   0.119557239f,  0.119687408f};
+  IntLanes is_negative = x < 0;
+  Lanes s = 1 / lanes_madd(lanes_max(x, -x), lanes_of(0.3f), lanes_of(1));
+  Lanes sum = lanes_of(-0.020878261f);
+#pragma GCC unroll 9
+  for (size_t i = 0; i < sizeof p / sizeof *p; i++) sum = lanes_madd(sum, s, lanes_of(p[i]));
+  *bell = lanes_exp(-0.5f * x * x);
+  Lanes tail = *bell * s * sum;
+  return (Lanes)((is_negative & (IntLanes)tail) | (~is_negative & (IntLanes)(1 - tail)));
 }
 
-static inline float gelu_derivative(float x) {
-  return 0.5f * (1 + erff(x * 0.70710678f)) + x * 0.39894228f * fast_exp(-0.5f * x * x);
+/* Exact GELU, x * Phi(x). */
+static inline Lanes lanes_gelu(Lanes x) {
+  Lanes bell;
+  return x * lanes_phi(x, &bell);
+}
+
+static inline Lanes lanes_gelu_derivative(Lanes x) {
+  Lanes bell, phi = lanes_phi(x, &bell);
+  return lanes_madd(x * 0.39894228f, bell, phi);
+}
+
+/* The last n < LANES elements are computed as a vector too, so that their bits do not depend on
+ * where they are. */
+static void apply_gelu(float *y, const float *x, size_t n) {
+  float rest[LANES] = {0};
+  size_t i = 0;
+  for (; i + LANES <= n; i += LANES) lanes_put(y + i, lanes_gelu(lanes_at(x + i)));
+  if (i == n) return;
+  memcpy(rest, x + i, (n - i) * sizeof *x);
+  lanes_put(rest, lanes_gelu(lanes_at(rest)));
+  memcpy(y + i, rest, (n - i) * sizeof *y);
+}
+
+static void derive_gelu(float *slope, const float *x, size_t n) {
+  float rest[LANES] = {0};
+  size_t i = 0;
+  for (; i + LANES <= n; i += LANES)
+    lanes_put(slope + i, lanes_gelu_derivative(lanes_at(x + i)));
+  if (i == n) return;
+  memcpy(rest, x + i, (n - i) * sizeof *x);
+  lanes_put(rest, lanes_gelu_derivative(lanes_at(rest)));
+  memcpy(slope + i, rest, (n - i) * sizeof *slope);
 }
 
 static inline float tanh_derivative(float x) {
@@ -72,7 +115,7 @@ static void apply_activation(float *y, const float *x, size_t n, Activation kind
       apply_relu(y, x, n);
       break;
     case ACT_GELU:
-      for (size_t i = 0; i < n; i++) y[i] = gelu(x[i]);
+      apply_gelu(y, x, n);
       break;
     case ACT_SILU:
       apply_silu(y, x, n);
@@ -92,7 +135,7 @@ static void derive_activation(float *slope, const float *x, size_t n, Activation
     case ACT_RELU:
       break; /* The backward of ReLU reads the mask instead of this derivative. */
     case ACT_GELU:
-      for (size_t i = 0; i < n; i++) slope[i] = gelu_derivative(x[i]);
+      derive_gelu(slope, x, n);
       break;
     case ACT_SILU:
       derive_silu(slope, x, n);

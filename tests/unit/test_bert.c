@@ -69,7 +69,8 @@ static void update_weights(Fixture *f, int step) {
   StepNumbers now = {.lr = 1e-3f, .grad_scale = 1};
   now.correction1 = 1 - powf(0.9f, (float)(step + 1));
   now.correction2 = (float)(1 - pow(0.999, step + 1));
-  AdamStep adam = {.beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .now = &now};
+  AdamStep adam = {
+      .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .now = &now, .lr_factor = 1};
   for (size_t i = 0; i < p->count; i++) {
     const Param *q = &p->param[i];
     adam.decay = q->cols > 1 ? 0.01f : 0;

@@ -35,6 +35,8 @@ LDLIBS   += $(PROBED_LIBS) -lm -ldl
 # Plug-ins call functions of the program's module base, so its symbols are exported.
 LINK     = $(if $(HAVE_SENTENCEPIECE),$(CXX),$(CC)) $(OPTIMISE) $(SAN) -pthread $(PROBED_OPENMP) -rdynamic
 
+# what the leak checker must not report
+leaks    := $(if $(findstring address,$(SAN)),$(BUILD)/tests/ranks/sanitizer.c.o)
 whole    := -Wl,--whole-archive $(BUILD)/libtrireme.a -Wl,--no-whole-archive
 
 sources  := $(sort $(filter-out src/comm/mpi.c src/monitor/watch_screen.c src/monitor/board_http.c src/monitor/board_page.c src/backend/cuda/%,$(wildcard src/*/*.c src/*/*/*.c)) $(if $(HAVE_SENTENCEPIECE),$(wildcard src/*/*.cc)))
@@ -78,8 +80,8 @@ $(BUILD)/libtrireme.a: $(objects)
 	@rm -f $@
 	$(call say,AR)$(AR) rcs $@ $^
 # Plug-ins call functions of libtrireme.a in the program, so the program is linked with all of it.
-$(BUILD)/trireme: $(BUILD)/src/main.c.o $(BUILD)/libtrireme.a
-	$(call say,LINK)$(LINK) $(LDFLAGS) $< $(whole) $(LDLIBS) -o $@
+$(BUILD)/trireme: $(BUILD)/src/main.c.o $(leaks) $(BUILD)/libtrireme.a
+	$(call say,LINK)$(LINK) $(LDFLAGS) $< $(leaks) $(whole) $(LDLIBS) -o $@
 # Plug-ins, which the program loads with dlopen when they are needed.
 .PHONY: plugins
 plugins: $(if $(PROBED_MPI),$(BUILD)/libtrireme-mpi.so)
@@ -155,7 +157,7 @@ $(BUILD)/trireme.bash: $(BUILD)/trireme
 
 $(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
-$(BUILD)/tests/check_%: $(BUILD)/tests/ranks/check_%.c.o $(BUILD)/libtrireme.a
+$(BUILD)/tests/check_%: $(BUILD)/tests/ranks/check_%.c.o $(leaks) $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
 $(BUILD)/tests/%: $(BUILD)/tests/tools/%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@

@@ -9,7 +9,6 @@ load ../ranks/support
 words() { perl -e 'my ($seed, $lines, $first) = @ARGV; srand $seed; for (1 .. $lines) { print join(" ", map { join "", map { chr $first + int rand 12 } 1 .. 1 + int rand 5 } 1 .. 3 + int rand 6), "\n" }' "$@"; }
 
 setup_file() {
-  keep_mpi_loaded
   export SET="$BATS_FILE_TMPDIR/set" R="$BATS_FILE_TMPDIR"
   words 3 30 97 > "$R/train.a"
   words 4 30 110 > "$R/train.b"

@@ -135,8 +135,7 @@ is_gone() { ! kill -0 "$1" 2> /dev/null; }
   train 1 "$T/one" --steps 6 --reproducible
   export OMPI_MCA_plm_rsh_agent="ssh -o BatchMode=yes -i $LAB/key -p $SSH_PORT"
   export OMPI_MCA_btl_tcp_if_include=$LAN.0/24 OMPI_MCA_oob_tcp_if_include=$LAN.0/24
-  # mpirun -x cannot be used: Open MPI refuses it together with mca_base_env_list, which the
-  # sanitizers need (support.bash).
+  # env, because mpirun passes no variables on to other hosts.
   on h1 mpirun --host h1,h2,h3 \
     env ${TRIREME_PLUGIN_PATH+"TRIREME_PLUGIN_PATH=$TRIREME_PLUGIN_PATH"} ${OMP_WAIT_POLICY+"OMP_WAIT_POLICY=$OMP_WAIT_POLICY"} \
     "$TRIREME" train --data "$SET" --run "$T/three" "${MODEL[@]}" --steps 6 --reproducible > out 2>&1 || { cat out; false; }

@@ -7,9 +7,6 @@ export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=no
 TRIREME_PLUGIN_PATH=$(dirname "$TRIREME")
 export TRIREME_PLUGIN_PATH
 OUTLIVE=$BATS_TEST_DIRNAME/../ranks/outlive
-if [ -n "${LSAN_OPTIONS:-}" ]; then
-  LSAN_OPTIONS=${LSAN_OPTIONS/tests\/lsan.supp/tests\/ranks\/lsan.supp}
-fi
 
 has_mpi() { command -v mpirun > /dev/null && [ -f "$TRIREME_PLUGIN_PATH/libtrireme-mpi.so" ]; }
 need_mpi() { has_mpi || skip "MPI is not installed"; }
@@ -17,17 +14,7 @@ need_mpi() { has_mpi || skip "MPI is not installed"; }
 fewer() { if is_sanitized; then echo "$2"; else echo "$1"; fi; }
 is_sanitized() { nm "$TRIREME" 2> /dev/null | grep -qE "__[at]san_init"; }
 
-# keep_mpi_loaded: in setup_file. Suppressions name libraries, so Open MPI's must stay loaded until the
-# end.
-keep_mpi_loaded() {
-  if is_sanitized && has_mpi; then
-    "${CC:-cc}" -shared -fPIC "$BATS_TEST_DIRNAME/../ranks/keep_loaded.c" -o "$BATS_FILE_TMPDIR/keep_loaded.so"
-    export OMPI_MCA_mca_base_env_list="LD_PRELOAD=$BATS_FILE_TMPDIR/keep_loaded.so;ASAN_OPTIONS=verify_asan_link_order=0:${ASAN_OPTIONS:-}"
-  fi
-}
-
 make_set() {
-  keep_mpi_loaded
   export SET="$BATS_FILE_TMPDIR/set"
   TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes} \
     "$TRIREME" prepare --quiet --recipe demo --demo-pairs 3000 --vocab-size 800 --out "$SET" > /dev/null

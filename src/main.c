@@ -82,7 +82,7 @@ static const OptCommand commands[] = {
      .instead = "name the model with --from DIR and the output with --out DIR",
      .run = cmd_import},
     {.name = "score",
-     .summary = "compute BLEU, chrF and TER, equal to sacreBLEU's, or scores of a classifier",
+     .summary = "compute BLEU, chrF, TER, WER, or scores of a classifier",
      .usage = "--ref FILE [--ref FILE ...] [--metrics LIST] < hypotheses",
      .about =
          "Scores translations against references and prints the sacreBLEU signature with each "
@@ -92,7 +92,7 @@ static const OptCommand commands[] = {
          "equal to scikit-learn's.",
      .examples = "  trireme score --ref newstest2014.de < output.de\n"
                  "  trireme score --task classify --ref test.csv --label-column class --hyp "
-                 "predictions.jsonl\n",
+                 "p.jsonl\n",
      .instead = "give the translations with --hyp FILE, or on standard input",
      .run = cmd_score},
     {.name = "watch",

@@ -91,8 +91,8 @@ static const OptCommand commands[] = {
          "error, "
          "equal to scikit-learn's.",
      .examples = "  trireme score --ref newstest2014.de < output.de\n"
-                 "  trireme score --task classify --ref test.csv --label-column class --hyp "
-                 "p.jsonl\n",
+                 "  trireme score --task classify --ref test.csv --label-column class \\\n"
+                 "    --hyp predictions.jsonl\n",
      .instead = "give the translations with --hyp FILE, or on standard input",
      .run = cmd_score},
     {.name = "watch",

@@ -304,11 +304,17 @@ static Err open_order(DataSet *d) {
   return check_order(d, path);
 }
 
-Err dataset_open_shards(DataSet *d, const char *dir) {
+/* Clears `d` and sets its directory, without slashes at the end. */
+static Err name_dataset(DataSet *d, const char *dir) {
   *d = (DataSet){0};
   TRY(file_join(d->dir, dir, ""));
   size_t n = strlen(d->dir);
   while (n > 1 && d->dir[n - 1] == '/') d->dir[--n] = '\0';
+  return ERR_OK;
+}
+
+Err dataset_open_shards(DataSet *d, const char *dir) {
+  TRY(name_dataset(d, dir));
   Err err = check_dataset(d);
   if (err) dataset_close(d);
   return err;
@@ -362,8 +368,8 @@ Err dataset_open_texts(DataSet *d, const char *dir) {
 }
 
 Err dataset_find_task(const char *dir, const char **task) {
-  DataSet d = {0};
-  TRY(file_join(d.dir, dir, ""));
+  DataSet d;
+  TRY(name_dataset(&d, dir));
   Err err = read_meta(&d);
   *task = err ? NULL : meta_task(&d.meta);
   meta_free(&d.meta);

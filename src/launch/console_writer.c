@@ -30,10 +30,11 @@ struct Writer {
   pthread_t thread;
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  LineQueue queue;          /* guarded by the lock */
-  bool is_ending;           /* guarded by the lock */
-  bool has_ended;           /* guarded by the lock: the thread has written all it can */
-  uint64_t dropped;         /* guarded by the lock: lines for which the queue had no room */
+  LineQueue queue;   /* guarded by the lock */
+  bool is_ending;    /* guarded by the lock */
+  bool has_ended;    /* guarded by the lock: the thread has written all it can */
+  bool is_abandoned; /* guarded by the lock: writer_close no longer waits for the thread */
+  uint64_t dropped;  /* guarded by the lock: lines for which the queue had no room */
   _Atomic uint64_t handled; /* number of lines that were written or lost */
   atomic_bool has_dir;      /* the directory is claimed, so that lines are written */
 
@@ -137,6 +138,13 @@ static bool take_item(Writer *w, LineItem **item) {
   return !is_over;
 }
 
+static void free_writer(Writer *w) {
+  line_queue_clear(&w->pending);
+  pthread_mutex_destroy(&w->lock);
+  pthread_cond_destroy(&w->changed);
+  mem_free(w);
+}
+
 static void *run_writer(void *argument) {
   Writer *w = argument;
   for (LineItem *item; take_item(w, &item);) {
@@ -149,8 +157,10 @@ static void *run_writer(void *argument) {
   log_files_close(&w->files);
   pthread_mutex_lock(&w->lock);
   w->has_ended = true;
+  bool is_abandoned = w->is_abandoned;
   pthread_cond_broadcast(&w->changed);
   pthread_mutex_unlock(&w->lock);
+  if (is_abandoned) free_writer(w);
   return NULL;
 }
 
@@ -215,8 +225,10 @@ static void await_thread(Writer *w) {
   }
 }
 
-/* Leaves the thread, which is blocked in a call of the file system, to the end of the process. */
-static Err abandon_thread(const Writer *w) {
+/* Leaves the thread, which is blocked in a call of the file system, alone: it frees the writer if the call
+ * returns. The caller holds the lock. */
+static Err abandon_thread(Writer *w) {
+  w->is_abandoned = true;
   pthread_detach(w->thread);
   return err_set(ERR_WORK,
                  "the log files in %s are incomplete: the file system takes nothing and does "
@@ -232,13 +244,11 @@ Err writer_close(Writer *w) {
   pthread_cond_broadcast(&w->changed);
   await_thread(w);
   bool has_ended = w->has_ended;
+  Err err = has_ended ? ERR_OK : abandon_thread(w);
   pthread_mutex_unlock(&w->lock);
-  if (!has_ended) return abandon_thread(w);
+  if (!has_ended) return err;
   pthread_join(w->thread, NULL);
-  Err err = report_losses(w);
-  line_queue_clear(&w->pending);
-  pthread_mutex_destroy(&w->lock);
-  pthread_cond_destroy(&w->changed);
-  mem_free(w);
+  err = report_losses(w);
+  free_writer(w);
   return err;
 }

@@ -36,7 +36,8 @@ static double get_weight(const HeadLoss *h, size_t label) {
 
 static double compute_lse(const float *row, size_t n) {
   double most = -INFINITY, total = 0;
-  for (size_t c = 0; c < n; c++) most = fmax(most, (double)row[c]);
+  /* fmax is not used, because gcc 12 cannot vectorize it on ARM. */
+  for (size_t c = 0; c < n; c++) most = (double)row[c] > most ? (double)row[c] : most;
   for (size_t c = 0; c < n; c++) total += exp((double)row[c] - most);
   return most + log(total);
 }

@@ -65,7 +65,7 @@ static void compute_softmax_row(float *row, double loss[3], float wanted, const 
 }
 
 /* Returns log(1 + exp(x)) = -log(1 - sigmoid(x)) without overflow. */
-static double softplus(double x) {
+static double compute_softplus(double x) {
   return fmax(x, 0) + log1p(exp(-fabs(x)));
 }
 
@@ -77,8 +77,8 @@ static void compute_sigmoid_row(float *row, double loss[3], const float *target,
     double x = (double)row[c], plain = (double)target[c], e = (double)h->smoothing;
     double t = plain * (1 - e) + e / 2, w = get_weight(h, c), p = 1 / (1 + exp(-x)), grad = 0;
     if (!isnan(plain)) {
-      loss[0] += w * t * softplus(-x) + (1 - t) * softplus(x);
-      loss[1] += plain * softplus(-x) + (1 - plain) * softplus(x);
+      loss[0] += w * t * compute_softplus(-x) + (1 - t) * compute_softplus(x);
+      loss[1] += plain * compute_softplus(-x) + (1 - plain) * compute_softplus(x);
       right = right && (x >= 0) == (plain >= 0.5);
       labels++;
       grad = (1 - t) * p - w * t * (1 - p);

@@ -66,10 +66,10 @@ static inline float tanh_derivative(float x) {
 }
 
 /* Smallest argument of the sigmoid; smaller ones are replaced by it, because fast_exp(-x) is
- * valid only up to 88. sigmoid(-88) is 6e-39, so the error is smaller than that. */
+ * valid only up to 88. compute_sigmoid(-88) is 6e-39, so the error is smaller than that. */
 #define SIGMOID_MIN (-88.0f)
 
-static inline float sigmoid(float x) {
+static inline float compute_sigmoid(float x) {
   x = x < SIGMOID_MIN ? SIGMOID_MIN : x;
   return 1 / (1 + fast_exp(-x));
 }
@@ -93,7 +93,7 @@ static void apply_silu(float *y, const float *x, size_t n) {
     Lanes v = lanes_at(x + i);
     lanes_put(y + i, v * lanes_sigmoid(v));
   }
-  for (; i < n; i++) y[i] = x[i] * sigmoid(x[i]);
+  for (; i < n; i++) y[i] = x[i] * compute_sigmoid(x[i]);
 }
 
 static void derive_silu(float *slope, const float *x, size_t n) {
@@ -103,7 +103,7 @@ static void derive_silu(float *slope, const float *x, size_t n) {
     lanes_put(slope + i, s * (1 + v * (1 - s)));
   }
   for (; i < n; i++) {
-    float s = sigmoid(x[i]);
+    float s = compute_sigmoid(x[i]);
     slope[i] = s * (1 + x[i] * (1 - s));
   }
 }

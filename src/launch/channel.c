@@ -48,7 +48,7 @@ struct Channel {
   /* When bytes were last received and sent, by progress_clock(). */
   double last_received, last_sent;
   double last_call; /* time of the last channel_advance; 0: none */
-  double paused;    /* last pause between two calls that exceeded silence_limit, in seconds */
+  double paused; /* last pause between two calls of over half the silence_limit, in seconds */
   bool has_sent_end, has_received_end;
   bool is_key_refused;
   bool is_key_doubted;
@@ -385,10 +385,12 @@ static Err explain_close(const Channel *c) {
 }
 
 /* Records how long this process was stopped (SIGSTOP, a suspended machine): it should have called
- * channel_advance for each heartbeat. */
+ * channel_advance for each heartbeat. The peer may close after a pause shorter than silence_limit,
+ * because it counts from the last heartbeat before the pause. */
 static void note_pause(Channel *c) {
   double now = progress_clock(), pause = now - c->last_call;
-  if (c->last_call > 0 && c->silence_limit > 0 && pause > c->silence_limit) c->paused = pause;
+  if (c->last_call > 0 && c->silence_limit > 0 && pause > c->silence_limit / 2)
+    c->paused = pause;
   c->last_call = now;
 }
 

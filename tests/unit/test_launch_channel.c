@@ -365,7 +365,7 @@ static void test_channel_closed_while_this_process_was_stopped_says_so(void **st
   (void)state;
   int peer;
   Channel *c = open_with_peer(&peer);
-  channel_set_heartbeat(c, 0, 0.05);
+  channel_set_heartbeat(c, 0, 0.3);
   OK(channel_advance(c));
   usleep(200000); /* stands for SIGSTOP: nothing calls channel_advance */
   write_all(peer, "\5\0\0\0\3last", 9);

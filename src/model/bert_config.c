@@ -17,6 +17,10 @@ static const char *const poolers[] = {"none", "tanh", "relu", NULL};
 #define RATE(name, member, most) \
   { .key = name, .kind = FIELD_FLOAT, .max = most, .may_change = true, FIELD(member) }
 
+/* How texts become ids. */
+#define SETTING(name, member) \
+  { .key = name, .kind = FIELD_FLAG, .may_change = true, FIELD(member) }
+
 const ConfigField bert_fields[] = {
     COUNT("vocab", vocab, 1, 1 << 24),
     COUNT("d", d_model, 1, 1 << 16),
@@ -30,6 +34,14 @@ const ConfigField bert_fields[] = {
     CHOICE("head", head, heads),
     CHOICE("pooler", pooler, poolers),
     COUNT("labels", labels, 0, 1 << 16),
+    {.key = "max_tokens",
+     .kind = FIELD_INT,
+     .max = 1 << 16,
+     .may_change = true,
+     FIELD(max_tokens)},
+    SETTING("pairs", has_pairs),
+    SETTING("lower_case", is_lower),
+    SETTING("strip_accents", strips_accents),
     RATE("norm_epsilon", norm_epsilon, 1),
     RATE("drop_embed", drop_embed, 0.99),
     RATE("drop_attention", drop_attention, 0.99),
@@ -76,8 +88,12 @@ bool bert_is_classifier(const BertConfig *c) {
   return c->head != BERT_HEAD_NONE && c->head != BERT_HEAD_MLM;
 }
 
-size_t bert_max_tokens(const BertConfig *c) {
+static size_t count_positions(const BertConfig *c) {
   return (size_t)(c->max_positions - c->position_offset);
+}
+
+size_t bert_max_tokens(const BertConfig *c) {
+  return c->max_tokens ? (size_t)c->max_tokens : count_positions(c);
 }
 
 Err bert_check_config(const BertConfig *c) {
@@ -91,6 +107,12 @@ Err bert_check_config(const BertConfig *c) {
                    "a BERT model with %d positions cannot begin at position %d; correct "
                    "max_positions or position_offset",
                    c->max_positions, c->position_offset);
+  if (c->max_tokens < 0 || (size_t)c->max_tokens > count_positions(c))
+    return err_set(
+        ERR_USAGE,
+        "the texts have up to %d tokens, but a BERT model with %d positions reads %zu; "
+        "prepare them with --max-tokens %zu",
+        c->max_tokens, c->max_positions, count_positions(c), count_positions(c));
   int least = c->head == BERT_HEAD_SOFTMAX ? 2 : 1;
   if (bert_is_classifier(c) && c->labels < least)
     return err_set(ERR_USAGE, "a BERT model with head %s needs at least %d labels, not %d",

@@ -3,6 +3,8 @@
 #ifndef MODEL_BERT_CONFIG_H
 #define MODEL_BERT_CONFIG_H
 
+#include <stdbool.h>
+
 #include "backend/backend.h"
 #include "model/config.h"
 
@@ -33,6 +35,10 @@ typedef struct {
   BertHead head;
   BertPooler pooler;
   int labels; /* outputs of the classifier; 0 without one */
+  /* How texts become ids, so that a model directory is complete; see data/text_encoder.h. */
+  int max_tokens;                /* texts are cut to this length; 0: to the positions */
+  bool has_pairs;                /* an example is two texts: [CLS] a [SEP] b [SEP] */
+  bool is_lower, strips_accents; /* WordPiece: the BertRules */
   /* Embedding and residual dropout are "hidden dropout" in Hugging Face. The classifier dropout
    * is applied to the input of the classifier. */
   float drop_embed, drop_attention, drop_activation, drop_residual, drop_classifier;
@@ -50,7 +56,7 @@ NODISCARD Err bert_preset(BertConfig *config, const char *name);
 NODISCARD Err bert_check_config(const BertConfig *config);
 /* Returns true if the head reads one hidden state for each text, that of [CLS]. */
 bool bert_is_classifier(const BertConfig *config);
-/* Returns the length of the longest text in tokens. */
+/* Returns the length of the longest text in tokens, with [CLS] and [SEP]. */
 size_t bert_max_tokens(const BertConfig *config);
 
 #endif

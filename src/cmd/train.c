@@ -14,15 +14,22 @@
 #include "base/out.h"
 #include "cmd/cmd.h"
 #include "comm/launcher.h"
+#include "data/dataset.h"
 #include "train/restart.h"
 #include "train/rundir.h"
 
 #define MICRO_BATCHES_MAX 65536             /* upper limit of --micro-batches (options.c) */
 #define CONFIG_LIMIT      ((size_t)1 << 20) /* largest size of RUN/config in bytes */
 
-static Err fill_schedule(Schedule *s, const OptSet *opts, const ModelConfig *c) {
+static double get_default_lr(const TaskKind *task, const ModelConfig *c, LrPolicy policy) {
+  if (policy == LR_NOAM) return 2;
+  return task->default_lr ? task->default_lr(c) : 1e-3;
+}
+
+static Err fill_schedule(Schedule *s, const OptSet *opts, const TaskKind *task,
+                         const ModelConfig *c) {
   s->policy = (LrPolicy)opt_choice(opts, "lr-scheduler", lr_policy_names);
-  s->lr = opt_text(opts, "lr") ? opt_real(opts, "lr") : s->policy == LR_NOAM ? 2.0 : 1e-3;
+  s->lr = opt_text(opts, "lr") ? opt_real(opts, "lr") : get_default_lr(task, c, s->policy);
   s->warmup = (uint64_t)opt_count(opts, "warmup-steps");
   if (opt_text(opts, "lr-decay-steps")) s->decay = (uint64_t)opt_count(opts, "lr-decay-steps");
   s->min_lr = opt_real(opts, "min-lr");
@@ -99,8 +106,22 @@ static Err refuse_options(const OptSet *opts, const TaskKind *kind, const TaskKi
   return ERR_OK;
 }
 
-/* Finds the task that --task names, applies its defaults, and refuses options of other tasks. */
+/* Sets --task, unless it is given, to the task that the data set was prepared for. A data set that
+ * cannot be read is reported when the task opens it. */
+static Err follow_data_set(OptSet *opts) {
+  const char *data = opt_text(opts, "data"), *task = NULL;
+  char line[64];
+  if (opt_given(opts, "task") || !data) return ERR_OK;
+  if (dataset_find_task(data, &task) || !task_find(task)) return ERR_OK;
+  if (strcmp(task, opt_text(opts, "task")) == 0) return ERR_OK;
+  int n = snprintf(line, sizeof line, "task = %s\n", task);
+  return opt_parse_recipe(opts, line, (size_t)n, data);
+}
+
+/* Finds the task that --task or the data set names, applies its defaults, and refuses options of
+ * other tasks. */
 static Err choose_task(OptSet *opts, const TaskKind **kind) {
+  TRY(follow_data_set(opts));
   const TaskKind *chosen = task_find(opt_text(opts, "task"));
   Str lines = {0};
   char where[64];
@@ -159,7 +180,7 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   s->epochs = has_epochs ? (uint64_t)opt_count(opts, "epochs") : 0;
   s->seconds = opt_real(opts, "max-time");
   s->seed = (uint64_t)opt_count(opts, "seed");
-  TRY(fill_schedule(&s->schedule, opts, &s->config));
+  TRY(fill_schedule(&s->schedule, opts, s->task, &s->config));
   s->decay_to_end = !opt_text(opts, "lr-decay-steps");
   fill_optim(&s->optim, opts);
   fill_groups(&s->groups, opts);
@@ -309,7 +330,7 @@ static void print_summary(const TrainSpec *spec, const TrainResult *r) {
                spec->task->predictions_done);
   /* --run may end with a slash, as shells complete directories. */
   const char *slash = str_ends(spec->run, "/") ? "" : "/";
-  const TaskMetric *metric = &spec->task->metrics[spec->task->decisive];
+  const TaskMetric *metric = r->metric;
   if (r->best_step)
     print_result("best: %s %.*f at step %" PRIu64 ", in %s%scheckpoints/best", metric->label,
                  metric->digits, r->best_score, r->best_step, spec->run, slash);

@@ -1,4 +1,5 @@
 /* The table of model families. A new family is a new file and one line here. */
+#include "model/bert.h"
 #include "model/transformer.h"
 
-const ModelFamily *const model_families[] = {&transformer_family, NULL};
+const ModelFamily *const model_families[] = {&transformer_family, &bert_family, NULL};

@@ -136,8 +136,8 @@ static const char *const free_options[] = {
     "micro-batches", NULL};
 /* Options that must not change, because the order of the data or the saved state depends on
  * them. */
-static const char *const fixed_options[] = {"task",      "seed",      "batch-tokens",
-                                            "optimizer", "ema-decay", NULL};
+static const char *const fixed_options[] = {
+    "task", "seed", "batch-tokens", "optimizer", "ema-decay", "metric", NULL};
 
 #define LISTED 64 /* largest number of options in all three lists */
 

@@ -113,13 +113,15 @@ static void record_step(Trainer *t, double lr, double took) {
   double n = (double)s->steps;
   begin_record(t);
   for (int i = 0; i < MODEL_SUMS; i++)
-    if (kind->sums[i]) metrics_add(m, kind->sums[i], s->sum[i] / s->predictions);
+    if (kind->sums[i] && !t->task->hides_sum[i])
+      metrics_add(m, kind->sums[i], s->sum[i] / s->predictions);
   record_perplexity(t, "perplexity", get_shown_loss(t, s));
   metrics_add(m, "lr", lr);
   metrics_add(m, "grad_norm", s->grad_norm);
   metrics_add(m, "steps_per_s", n / took);
   metrics_add(m, kind->predictions_per_s, s->predictions / took);
   metrics_add(m, kind->examples_per_s, s->examples / took);
+  if (kind->tokens_per_s) metrics_add(m, kind->tokens_per_s, s->tokens[0] / took);
   record_flops(t, s, took);
   metrics_add(m, "epoch", (double)t->run.at.step * t->micro_batches / (double)t->task->batches);
   metrics_add(m, "data_wait_ms", 1e3 * s->data / n);
@@ -195,7 +197,7 @@ static bool is_validation_due(const Trainer *t) {
 static bool judge_score(Trainer *t, double score) {
   const TrainCounters *at = &t->run.at;
   run_settle_validation(&t->run); /* after this, at->best_score is on disk */
-  bool is_better = at->best_step == 0 || task_is_better(t->task->kind, score, at->best_score);
+  bool is_better = at->best_step == 0 || task_is_better(t->task, score, at->best_score);
   return run_judge_validation(&t->run, score, is_better, t->spec->patience);
 }
 
@@ -204,7 +206,7 @@ static void record_validation(Trainer *t, const Validation *v, const TaskSamples
   Metrics *m = &t->run.metrics;
   begin_record(t);
   for (int i = 0; kind->metrics[i].label; i++)
-    metrics_add(m, kind->metrics[i].valid, v->value[i]);
+    if (!isnan(v->value[i])) metrics_add(m, kind->metrics[i].valid, v->value[i]);
   record_perplexity(t, "valid_perplexity", v->value[0]);
   metrics_add(m, "valid_seconds", v->seconds);
   MetricsTable table = {str_text(&samples->cells), samples->rows, samples->columns};
@@ -230,7 +232,6 @@ static void keep_outputs(const Trainer *t, const TaskSamples *samples) {
 /* Runs a validation. The checkpoint of this step has been passed to the saver before, which
  * writes it meanwhile; a validation that is interrupted by a signal loses nothing. */
 static Err run_validation(Trainer *t) {
-  const TaskKind *kind = t->task->kind;
   TaskSamples samples = {0};
   Validation v;
   stop_answer_with(answers_validating);
@@ -244,9 +245,9 @@ static Err run_validation(Trainer *t) {
   }
   if (world_is_writer(&t->world)) {
     char figures[160];
-    bool is_best = judge_score(t, v.value[kind->decisive]);
+    bool is_best = judge_score(t, v.value[t->task->decisive]);
     if (is_best) keep_outputs(t, &samples);
-    validate_print(kind, &v, figures, sizeof figures);
+    validate_print(t->task, &v, figures, sizeof figures);
     log_info("valid    step %" PRIu64 "  %s%s  (%.1fs)", t->run.at.step, figures,
              is_best ? ", the best so far" : "", v.seconds);
   }
@@ -336,16 +337,16 @@ static Err average_checkpoints(Trainer *t, TrainResult *r) {
   Weights weights = replace_eval_weights(t);
   TRY(validate_model(t->task, t->state.model, weights, t->world.comm, NULL, &v));
   r->has_average_score = true;
-  r->average_score = v.value[kind->decisive];
+  r->average_score = v.value[t->task->decisive];
   if (world_is_writer(&t->world)) {
     char figures[160];
-    validate_print(kind, &v, figures, sizeof figures);
+    validate_print(t->task, &v, figures, sizeof figures);
     log_info("valid    average of the last %d checkpoints  %s  (%.1fs)", count, figures,
              v.seconds);
   }
   begin_record(t);
   for (int i = 0; kind->metrics[i].label; i++)
-    metrics_add(&t->run.metrics, kind->metrics[i].average, v.value[i]);
+    if (!isnan(v.value[i])) metrics_add(&t->run.metrics, kind->metrics[i].average, v.value[i]);
   metrics_end(&t->run.metrics);
   return ERR_OK;
 }

@@ -187,6 +187,7 @@ static void log_frozen(const Trainer *t) {
 static Err take_memory(Trainer *t, SetUp *s) {
   (void)s;
   TRY(model_allocate(t->state.model));
+  if (t->task->kind->begin_model) t->task->kind->begin_model(t->task, t->state.model);
   TRY(state_open(&t->state, &t->world, t->spec, t->micro_batches));
   log_frozen(t);
   return ERR_OK;
@@ -256,7 +257,7 @@ static Err start_sampler(Trainer *t, SetUp *s) {
 static Err print_resume(Trainer *t, SetUp *s) {
   (void)s;
   const TrainCounters *at = &t->run.at;
-  const TaskMetric *metric = &t->task->kind->metrics[t->task->kind->decisive];
+  const TaskMetric *metric = task_decisive(t->task);
   const char *from = t->run.is_from_copy ? " (in-memory copy)" : "";
   if (at->step && at->best_step)
     log_info("resume   step %" PRIu64 "%s, best %s so far %.*f", at->step, from, metric->label,

@@ -62,6 +62,7 @@ typedef struct {
 typedef struct {
   uint64_t step, predictions;
   double loss, best_score, seconds;
+  const TaskMetric *metric; /* the metric of best_score and average_score */
   uint64_t best_step;
   int averaged; /* number of checkpoints averaged in RUN/average; 0: none */
   bool has_average_score;

@@ -19,6 +19,10 @@ bool task_has_options(const TaskKind *kind, const OptSpec *table) {
   return is_listed(kind->options, table) || is_listed(kind->family->options, table);
 }
 
-bool task_is_better(const TaskKind *kind, double a, double b) {
-  return kind->higher_is_better ? a > b : a < b;
+const TaskMetric *task_decisive(const Task *task) {
+  return &task->kind->metrics[task->decisive];
+}
+
+bool task_is_better(const Task *task, double a, double b) {
+  return task_decisive(task)->lower_is_better ? a < b : a > b;
 }

@@ -11,7 +11,7 @@
 #include "data/batch.h"
 #include "model/store.h"
 
-#define TASK_METRICS 4 /* largest number of metrics of a validation */
+#define TASK_METRICS 10 /* largest number of metrics of a validation */
 
 typedef struct Task Task;
 typedef struct TaskKind TaskKind;
@@ -41,6 +41,8 @@ typedef struct {
   int digits;          /* digits after the decimal point */
   const char *valid;   /* name in metrics.jsonl for a validation */
   const char *average; /* name in metrics.jsonl for the averaged checkpoints */
+  bool lower_is_better;
+  bool is_hidden; /* the log shows it only if it is the decisive metric */
 } TaskMetric;
 
 /* Outputs of the model for validation examples: for some of them as a table whose first row has the
@@ -66,6 +68,9 @@ struct TaskKind {
   const char *defaults;
   size_t option_bytes; /* size of the struct, zeroed, that read_options fills in */
   Err (*read_options)(void *own, const OptSet *opts);
+  /* Returns the peak learning rate if --lr is not given and the schedule is not noam. NULL: the
+   * general default. */
+  double (*default_lr)(const ModelConfig *config);
   /* Prints what a data set of this task contains; `opts` are those of the command inspect. NULL:
    * inspect fails. */
   Err (*inspect)(const OptSet *opts);
@@ -77,14 +82,13 @@ struct TaskKind {
   /* Name of the predictions (or examples) in the log; name of their rate in metrics.jsonl. */
   const char *predictions, *predictions_per_s;
   const char *examples, *examples_per_s;
+  const char
+      *tokens_per_s; /* name in metrics.jsonl of the rate of tokens[0]; NULL: not recorded */
   /* Keys in training.json of the totals of the run. */
   const char *predictions_total, *examples_total;
   const char *predictions_done; /* name of the predictions in the last line of a run */
   const char *capacity_unit;    /* unit of Task.capacity in messages, such as "tokens a side" */
   TaskMetric metrics[TASK_METRICS + 1];
-  /* Index of the metric that selects the best checkpoint and that --patience compares. */
-  int decisive;
-  bool higher_is_better; /* whether higher values of the decisive metric are better */
 
   /* Opens the data set and fills in Task. Allocates no device memory. */
   Err (*open)(Task **task, const TaskSpec *spec);
@@ -99,6 +103,9 @@ struct TaskKind {
   /* Returns the next batch, which is valid until the next call. */
   Err (*next_batch)(Task *task, TaskBatch *batch);
 
+  /* Sets properties of the model that the task determines, such as class weights. Called once,
+   * when the memory of the model is allocated, before its first batch. NULL: none. */
+  void (*begin_model)(Task *task, Model *model);
   /* Computes the bytes of the backend's memory that `prepare` will allocate, given a model in
    * training with batches of `capacity` tokens. NULL: none. */
   Err (*score_bytes)(const Task *task, const Model *model, size_t capacity, uint64_t *bytes);
@@ -107,8 +114,11 @@ struct TaskKind {
   /* Fills a batch with validation examples from number *next on, and advances *next. The caller
    * starts with 0 and stops at task->valid_examples. */
   Err (*valid_batch)(Task *task, uint64_t *next, TaskBatch *batch);
-  /* Computes all metrics, in the order of `metrics`. `loss`: sums over all validation examples
-   * of all ranks. Every rank calls it; only the values of rank 0 are valid. Returns ERR_STOPPED
+  /* Called after the forward pass of the last batch of valid_batch, if this rank ran it: stores
+   * the outputs that `score` needs. NULL: none. */
+  Err (*take_outputs)(Task *task, Model *model);
+  /* Computes all metrics, in the order of `metrics`; NAN: not defined for this data. `loss`: sums
+   * over all validation examples of all ranks. Every rank calls it; only the values of rank 0 are valid. Returns ERR_STOPPED
    * on every rank if one of them was asked to stop. If `samples` is not NULL, logs some of the
    * model's outputs and, on rank 0, stores them there. */
   Err (*score)(Task *task, Comm *comm, const ModelLoss *loss, TaskSamples *samples,
@@ -127,6 +137,10 @@ struct Task {
   size_t files;
   uint64_t tokens;         /* tokens of an epoch on the longer side, including eos */
   uint64_t valid_examples; /* number of validation examples; 0: no validation */
+  /* Index of the metric that selects the best checkpoint and that --patience compares; its value
+   * must always be defined. */
+  int decisive;
+  bool hides_sum[MODEL_SUMS]; /* means of ModelLoss.sum that are not recorded for this data */
   /* Set by plan_batches: */
   uint32_t capacity; /* largest number of tokens of a batch on each side */
   uint64_t batches;  /* number of batches of an epoch */
@@ -139,7 +153,9 @@ extern const TaskKind *const train_tasks[];
 bool task_has_options(const TaskKind *kind, const OptSpec *table);
 /* Returns the kind of task with this name, or NULL. */
 const TaskKind *task_find(const char *name);
+/* Returns the decisive metric of an open task. */
+const TaskMetric *task_decisive(const Task *task);
 /* Returns true if score `a` is better than `b`, by the decisive metric. */
-bool task_is_better(const TaskKind *kind, double a, double b);
+bool task_is_better(const Task *task, double a, double b);
 
 #endif

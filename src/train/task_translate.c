@@ -25,6 +25,8 @@
 
 #define PROGRESS_PERIOD 15 /* seconds between two progress lines of a validation */
 
+enum { NLL, BLEU }; /* the metrics */
+
 typedef struct {
   Task task;
   TranslateOptions options;
@@ -141,6 +143,7 @@ static Err open_task(Task **out, const TaskSpec *spec) {
         spec->config->family->name);
   TRY(mem_alloc(&t, 1, sizeof *t));
   t->task.kind = &translate_task;
+  t->task.decisive = BLEU;
   t->options = *(const TranslateOptions *)spec->options;
   Err err = open_data(t, spec);
   if (!err) err = tokenizer_open(&t->tokenizer, t->task.file[0].path);
@@ -373,8 +376,6 @@ static Err read_options(void *own, const OptSet *opts) {
   return ERR_OK;
 }
 
-enum { NLL, BLEU };
-
 static Err score_validation(Task *task, Comm *comm, const ModelLoss *loss, TaskSamples *samples,
                             double value[TASK_METRICS]) {
   TranslateTask *t = (TranslateTask *)task;
@@ -411,10 +412,8 @@ const TaskKind translate_task = {
     .examples_total = "pairs",
     .predictions_done = "target tokens",
     .capacity_unit = "tokens a side",
-    .metrics = {[NLL] = {"loss", 4, "valid_nll", "average_nll"},
+    .metrics = {[NLL] = {"loss", 4, "valid_nll", "average_nll", .lower_is_better = true},
                 [BLEU] = {"BLEU", 2, "valid_bleu", "average_bleu"}},
-    .decisive = BLEU,
-    .higher_is_better = true,
     .open = open_task,
     .close = close_task,
     .describe = describe_data,

@@ -49,6 +49,7 @@ static Err train_and_report(Trainer *t, TrainResult *r) {
   if (t->run.copies) print_copies(t->run.copies);
   r->step = t->run.at.step;
   r->predictions = t->run.at.predictions;
+  r->metric = task_decisive(t->task);
   r->best_score = t->run.at.best_score;
   r->best_step = t->run.at.best_step;
   r->loss = t->last_loss;

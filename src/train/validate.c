@@ -25,6 +25,7 @@ static Err sum_losses(Task *task, Model *model, Weights w, Comm *comm, ModelLoss
     comm_report(comm, pass_limit(model), "validation, loss");
     model_load(model, batch.data, (StepKey){0});
     model_run(model, w, NULL, &(ModelPass){0});
+    if (task->kind->take_outputs) TRY(task->kind->take_outputs(task, model));
     TRY(model_loss(model, &loss));
     for (int i = 0; i < MODEL_SUMS; i++) sum[i] += loss.sum[i];
     sum[MODEL_SUMS] += (double)loss.predictions;
@@ -51,13 +52,20 @@ Err validate_model(Task *task, Model *model, Weights w, Comm *comm, TaskSamples 
   return ERR_OK;
 }
 
-void validate_print(const TaskKind *kind, const Validation *v, char *out, size_t size) {
+static bool is_shown(const Task *task, const Validation *v, int i) {
+  const TaskMetric *m = &task->kind->metrics[i];
+  return !isnan(v->value[i]) && (!m->is_hidden || i == task->decisive);
+}
+
+void validate_print(const Task *task, const Validation *v, char *out, size_t size) {
+  const TaskKind *kind = task->kind;
   size_t at = 0;
   *out = '\0';
   for (int i = 0; kind->metrics[i].label && at < size; i++) {
     const TaskMetric *m = &kind->metrics[i];
     bool is_loss = kind->has_perplexity && i == 0;
-    int n = snprintf(out + at, size - at, "%s%s %.*f", i ? "  " : "", m->label, m->digits,
+    if (!is_shown(task, v, i)) continue;
+    int n = snprintf(out + at, size - at, "%s%s %.*f", at ? "  " : "", m->label, m->digits,
                      v->value[i]);
     if (n > 0) at += (size_t)n;
     if (is_loss && at < size) {

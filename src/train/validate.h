@@ -16,6 +16,6 @@ typedef struct {
 NODISCARD Err validate_model(Task *task, Model *model, Weights w, Comm *comm,
                              TaskSamples *samples, Validation *result);
 /* Formats the metrics for the log. */
-void validate_print(const TaskKind *kind, const Validation *v, char *out, size_t size);
+void validate_print(const Task *task, const Validation *v, char *out, size_t size);
 
 #endif

@@ -50,6 +50,10 @@ static Err complete_config(ModelConfig *out, const ModelConfig *given, const Met
   c.vocab = meta->vocab;
   c.head = heads[labels->kind];
   c.labels = (int)labels->labels;
+  c.max_tokens = (int)meta->max_tokens;
+  c.has_pairs = labels->texts == 2;
+  c.is_lower = labels->is_lower;
+  c.strips_accents = labels->strips_accents;
   if (c.max_positions < positions) c.max_positions = positions;
   *out = bert_model_config(&c);
   return bert_check_config(&c);

@@ -286,7 +286,7 @@ completions() {
   [ "$(completions prepare --tokenizer-type u)" = unigram ]
   [ "$(completions help ins)" = inspect ]
   [ "$(completions help al)" = aliases ]
-  [ "$(completions train --preset "" | tr '\n' ' ')" = "tiny small base big " ]
+  [ "$(completions train --preset "" | tr '\n' ' ')" = "tiny small base big bert-tiny bert-mini bert-small bert-medium bert-base bert-large " ]
   [ "$(completions translate --device cp)" = cpu ]
   [ "$(completions prepare --recipe d)" = demo ]
   [ "$(completions train --batch-tokens a)" = auto ]

@@ -83,6 +83,6 @@ const OptSpec *cmd_options(void) {
     add_tables((*kind)->options);
   }
   for (const PrepareTask *const *task = prepare_tasks; *task; task++)
-    add_tables((const OptSpec *const[]){(*task)->options, NULL});
+    add_tables((*task)->options);
   return rows;
 }

@@ -18,14 +18,25 @@ static Err refuse_option(const char *option, const PrepareTask *task) {
                  task->name);
 }
 
+static bool has_table(const PrepareTask *task, const OptSpec *table) {
+  for (const OptSpec *const *own = task->options; own && *own; own++)
+    if (*own == table) return true;
+  return false;
+}
+
+static Err check_table(const OptSet *opts, const PrepareTask *task, const OptSpec *table) {
+  if (has_table(task, table)) return ERR_OK;
+  for (const OptSpec *row = table; row->name; row++)
+    if (opt_given(opts, row->name)) return refuse_option(row->name, task);
+  return ERR_OK;
+}
+
 static Err check_options(const OptSet *opts, const PrepareTask *task) {
   for (const char *const *name = task->unused; name && *name; name++)
     if (opt_given(opts, *name)) return refuse_option(*name, task);
-  for (const PrepareTask *const *other = prepare_tasks; *other; other++) {
-    if (*other == task) continue;
-    for (const OptSpec *row = (*other)->options; row && row->name; row++)
-      if (opt_given(opts, row->name)) return refuse_option(row->name, task);
-  }
+  for (const PrepareTask *const *other = prepare_tasks; *other; other++)
+    for (const OptSpec *const *table = (*other)->options; table && *table; table++)
+      TRY(check_table(opts, task, *table));
   return ERR_OK;
 }
 

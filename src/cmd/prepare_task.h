@@ -7,8 +7,10 @@
 #include "base/opt.h"
 
 typedef struct {
-  const char *name;       /* value of --task */
-  const OptSpec *options; /* options of prepare that only this task has; NULL: none */
+  const char *name; /* value of --task */
+  /* Tables of the options of prepare that only some tasks have; ends with NULL. Two tasks may list the
+   * same table. NULL: none. */
+  const OptSpec *const *options;
   const char *const
       *unused; /* other options of prepare that this task does not have; ends with NULL */
   /* Defaults of this task that replace those in the option table, as lines of a config file. NULL:
@@ -24,5 +26,6 @@ typedef struct {
 extern const PrepareTask *const prepare_tasks[];
 extern const PrepareTask prepare_task_translate;
 extern const PrepareTask prepare_task_classify;
+extern const PrepareTask prepare_task_mlm;
 
 #endif

@@ -2,4 +2,4 @@
 #include "cmd/prepare_task.h"
 
 const PrepareTask *const prepare_tasks[] = {&prepare_task_translate, &prepare_task_classify,
-                                            NULL};
+                                            &prepare_task_mlm, NULL};

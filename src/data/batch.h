@@ -54,6 +54,7 @@ NODISCARD Err batch_fill_from(Batch *b, DataSet *d, Split split, uint64_t *next)
 typedef struct {
   uint64_t seed, step;
   uint32_t group, begin, end, stride;
+  double mask_rate; /* masked language models: share of masked tokens; 0: no masking */
 } LoaderSpec;
 /* Returns the micro-batch number of the n-th batch that a loader returns. */
 uint64_t loader_number(const LoaderSpec *spec, uint64_t n);

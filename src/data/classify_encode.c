@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "data/classify_work.h"
+#include "data/text_mask.h"
 #include "data/text_shard.h"
 
 #define BLOCK_ROWS  1024
@@ -101,17 +102,46 @@ static void count_labels(ClassifyWork *w, Split split, const TextExample *exampl
   }
 }
 
-static void count_text(ClassifyWork *w, const BlockRow *row, uint64_t bytes) {
+static void count_row(ClassifyWork *w, const BlockRow *row, uint64_t bytes) {
   ManifestEntry *e = &w->output[row->split].entry;
   MetaTextCounts *counts = &w->meta->classify->counts[row->split];
-  const EncodedText *t = &row->encoded;
   e->lines++;
-  e->file.pairs++;
-  e->tokens[0] += t->ids.len;
   e->text_bytes[0] += bytes;
-  if (t->ids.len > e->longest[0]) e->longest[0] = t->ids.len;
-  counts->cut += t->is_cut;
-  counts->empty += t->is_empty;
+  counts->cut += row->encoded.is_cut;
+  counts->empty += row->encoded.is_empty;
+}
+
+static Err store_example(ClassifyWork *w, Split split, const TextExample *example) {
+  ManifestEntry *e = &w->output[split].entry;
+  TRY(text_shard_add(&w->output[split].builder, w->meta, example));
+  count_labels(w, split, example);
+  e->file.pairs++;
+  e->tokens[0] += example->tokens;
+  if (example->tokens > e->longest[0]) e->longest[0] = example->tokens;
+  return ERR_OK;
+}
+
+/* Stores a text without labels. One that is too long becomes several examples; one without a token
+ * that can be masked is left out. */
+static Err store_unlabeled(ClassifyWork *w, BlockRow *row) {
+  EncodedText *t = &row->encoded;
+  int32_t part[SHARD_LONGEST];
+  size_t body = t->ids.len - 2, most = w->spec->max_tokens - 2; /* without [CLS] and [SEP] */
+  TextMask mask;
+  text_mask_begin(&mask, w->meta, 0);
+  t->is_cut = body > most;
+  t->is_empty = true;
+  part[0] = w->encoder.cls;
+  for (size_t at = 0; at < body; at += most) {
+    size_t n = body - at < most ? body - at : most, i = 1;
+    memcpy(part + 1, t->ids.id + 1 + at, n * sizeof *part);
+    while (i <= n && text_mask_is_special(&mask, part[i])) i++;
+    if (i > n) continue;
+    t->is_empty = false;
+    part[n + 1] = w->encoder.sep;
+    TRY(store_example(w, row->split, &(TextExample){.ids = part, .tokens = n + 2}));
+  }
+  return ERR_OK;
 }
 
 /* Sets `field` to the fields of row k. */
@@ -133,10 +163,11 @@ static Err store_row(Block *b, size_t k, TableField *field) {
                          .value = b->value + k * w->spec->labels.columns};
   get_fields(b, k, field);
   for (size_t i = 0; i < w->spec->texts; i++) bytes += field[i].len;
-  TRY(text_shard_add(&out->builder, w->meta, &example));
-  count_labels(w, row->split, &example);
-  count_text(w, row, bytes);
-  if (row->split != SPLIT_TRAIN) return put_row(&out->raw, field, w->columns);
+  bool is_labeled = w->spec->labels.kind != LABEL_NONE;
+  TRY(is_labeled ? store_example(w, row->split, &example) : store_unlabeled(w, row));
+  count_row(w, row, bytes);
+  if (row->split != SPLIT_TRAIN)
+    return is_labeled ? put_row(&out->raw, field, w->columns) : ERR_OK;
   bool is_full = shard_bytes(&out->builder) >= w->spec->shard_bytes;
   return is_full ? write_shard(w, SPLIT_TRAIN) : ERR_OK;
 }
@@ -147,8 +178,8 @@ static Err encode_row(Block *b, size_t k) {
   TableField text[2] = {{0}};
   for (size_t i = 0; i < w->spec->texts; i++)
     text[i] = (TableField){b->text.s + at[i], at[i + 1] - at[i] - 1};
-  return text_encode(&w->encoder, text, w->spec->texts, w->spec->max_tokens,
-                     &b->row[k].encoded);
+  uint32_t most = w->spec->labels.kind == LABEL_NONE ? UINT32_MAX : w->spec->max_tokens;
+  return text_encode(&w->encoder, text, w->spec->texts, most, &b->row[k].encoded);
 }
 
 /* Encodes the rows of the block on all cores and stores them in order. */
@@ -216,12 +247,22 @@ static void free_block(Block *b) {
   str_free(&b->text);
 }
 
+/* Writes the last shard of a split. Lines without a word may follow the last example. */
+static Err finish_shards(ClassifyWork *w, Split split) {
+  SplitOutput *out = &w->output[split];
+  if (out->builder.examples) return write_shard(w, split);
+  manifest_add_counts(&w->meta->split[split], &out->entry);
+  if (w->meta->split[split].lines == 0 || w->meta->split[split].pairs) return ERR_OK;
+  return err_set(ERR_WORK, "no line of the %s text has a word that the tokenizer knows",
+                 split_name[split]);
+}
+
 /* Writes the last shards, and ends the CSV files. */
 static Err finish_splits(ClassifyWork *w) {
   for (int s = 0; s < SPLITS; s++) {
     SplitOutput *out = &w->output[s];
     MetaFile *raw = &w->meta->split[s].raw[0];
-    if (out->builder.examples) TRY(write_shard(w, (Split)s));
+    TRY(finish_shards(w, (Split)s));
     if (!raw->name[0]) continue;
     raw->bytes = out->raw.bytes;
     TRY(file_finish(&out->raw, raw->sha256));
@@ -236,7 +277,8 @@ static Err encode_tables(ClassifyWork *w, Block *b) {
   for (int s = 0; s < SPLITS; s++) {
     bool is_made = w->spec->inputs[s] || w->spec->share[s] > 0;
     if (is_made) TRY(text_shard_begin(&w->output[s].builder, w->meta));
-    if (is_made && s != SPLIT_TRAIN) TRY(begin_raw(w, (Split)s));
+    bool has_raw = is_made && s != SPLIT_TRAIN && w->spec->labels.kind != LABEL_NONE;
+    if (has_raw) TRY(begin_raw(w, (Split)s));
   }
   progress_begin(&w->progress, "encode", "bytes", bytes);
   for (int s = 0; s < SPLITS; s++) TRY(classify_read(w, (Split)s, take_row, b));

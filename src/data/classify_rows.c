@@ -77,7 +77,10 @@ static Err read_table(ClassifyWork *w, size_t i, ClassifyRow *row, const Receive
   uint64_t first = row->index;
   TableKind kind;
   Table *t;
-  TRY(table_kind(path, &kind));
+  if (w->spec->text_column)
+    TRY(table_kind(path, &kind));
+  else
+    kind = TABLE_TEXT;
   TRY(table_open(&t, path, kind, w->column, w->columns));
   Err err = read_rows(w, t, path, row, to);
   if (!err)
@@ -92,7 +95,8 @@ Err classify_read(ClassifyWork *w, Split split, ClassifyTake take, void *context
   ClassifyRow row = {.split = split};
   for (size_t i = 0; i < w->spec->inputs[split]; i++) TRY(read_table(w, i, &row, &to));
   if (w->spec->inputs[split] && row.index == 0)
-    return err_set(ERR_WORK, "%s has no rows after the one that names the columns",
-                   w->spec->input[split][0]);
+    return err_set(ERR_WORK, "%s has no %s", w->spec->input[split][0],
+                   w->spec->text_column ? "rows after the one that names the columns"
+                                        : "line that is not empty");
   return ERR_OK;
 }

@@ -50,7 +50,9 @@ static Err check_split(const ClassifyWork *w) {
 Err classify_survey(ClassifyWork *w) {
   uint64_t bytes;
   TRY(classify_input_bytes(w, &bytes));
-  progress_begin(&w->progress, "read labels", "bytes", bytes);
+  progress_begin(&w->progress,
+                 w->spec->labels.kind == LABEL_NONE ? "read texts" : "read labels", "bytes",
+                 bytes);
   TRY(classify_read(w, SPLIT_TRAIN, read_train_labels, w));
   TRY(text_labels_close(&w->labels));
   for (int s = SPLIT_VALID; s < SPLITS; s++)

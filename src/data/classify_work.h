@@ -1,4 +1,4 @@
-/* The state of a run of prepare --task classify, which its steps share: prepare_classify.c calls them
+/* The state of a run of prepare --task classify or mlm, which its steps share: prepare_classify.c calls them
  * in order. Depends on text and the rest of data. */
 #ifndef DATA_CLASSIFY_WORK_H
 #define DATA_CLASSIFY_WORK_H
@@ -13,7 +13,7 @@
 typedef struct {
   ShardBuilder builder;
   ManifestEntry entry; /* counts of the shard that is being built */
-  FileWriter raw;      /* validation and test: the rows as CSV */
+  FileWriter raw;      /* validation and test of labeled texts: the rows as CSV */
 } SplitOutput;
 
 typedef struct {

@@ -341,7 +341,7 @@ static Err check_sample_shards(DataSet *d) {
   return err;
 }
 
-/* Opens a data set of sentence pairs or of labeled texts. */
+/* Opens a data set of this task. */
 static Err open_task(DataSet *d, const char *dir, const char *task) {
   TRY(dataset_open_shards(d, dir));
   Err err = ERR_OK;
@@ -365,6 +365,10 @@ Err dataset_open_texts(DataSet *d, const char *dir) {
   Err err = dataset_verify_file(d, &d->meta.classify->label_file);
   if (err) dataset_close(d);
   return err;
+}
+
+Err dataset_open_unlabeled(DataSet *d, const char *dir) {
+  return open_task(d, dir, "mlm");
 }
 
 Err dataset_find_task(const char *dir, const char **task) {

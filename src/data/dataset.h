@@ -27,9 +27,11 @@ typedef struct {
  * are first read, ids when they are copied. */
 NODISCARD Err dataset_open(DataSet *d, const char *dir);
 /* The same for a data set of labeled texts, written by prepare --task classify. Each function refuses
- * a data set of the other task. */
+ * a data set of another task. */
 NODISCARD Err dataset_open_texts(DataSet *d, const char *dir);
-/* Reads dataset.json alone: sets *task to "translate" or "classify". */
+/* The same for texts without labels, written by prepare --task mlm. */
+NODISCARD Err dataset_open_unlabeled(DataSet *d, const char *dir);
+/* Reads dataset.json alone: sets *task to "translate", "classify" or "mlm". */
 NODISCARD Err dataset_find_task(const char *dir, const char **task);
 /* Opens a data set that has no training order yet. Used by prepare. */
 NODISCARD Err dataset_open_shards(DataSet *d, const char *dir);

@@ -24,7 +24,7 @@ void meta_free(Meta *meta) {
 }
 
 const char *meta_task(const Meta *meta) {
-  return meta->classify ? "classify" : "translate";
+  return meta->classify ? meta_classify_task(meta->classify) : "translate";
 }
 
 static json_t *print_sides(const uint64_t value[2]) {

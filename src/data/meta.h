@@ -45,8 +45,8 @@ typedef struct {
   MetaFile raw[2];
 } MetaSplit;
 
-/* What labels are; see text_labels.h. */
-typedef enum { LABEL_CLASS, LABEL_MULTI, LABEL_NUMBER, LABEL_KINDS } LabelKind;
+/* What labels are; see text_labels.h. LABEL_NONE: texts without labels, for masked language models. */
+typedef enum { LABEL_CLASS, LABEL_MULTI, LABEL_NUMBER, LABEL_NONE, LABEL_KINDS } LabelKind;
 extern const char *const label_kind_name[LABEL_KINDS]; /* as in dataset.json */
 
 #define LABELS_MAX      10000 /* maximum number of classes, or of labels of a text */
@@ -55,24 +55,24 @@ extern const char *const label_kind_name[LABEL_KINDS]; /* as in dataset.json */
 
 /* Counts of the texts of a split. */
 typedef struct {
-  uint64_t cut;      /* texts that were cut to max_tokens */
-  uint64_t empty;    /* texts without a word */
+  uint64_t cut;      /* texts that were cut to max_tokens; LABEL_NONE: divided into several */
+  uint64_t empty;    /* texts without a word; LABEL_NONE: they are not in the data set */
   uint64_t *labeled; /* (labels) texts with this class or label; LABEL_NUMBER: with a value */
 } MetaTextCounts;
 
-/* What the data set of a classifier has besides. */
+/* What the data set of a classifier or a masked language model has besides. */
 typedef struct {
   LabelKind kind;
   size_t labels;
   char (*name)[LABEL_NAME_SIZE]; /* (labels) names of the classes or labels */
   bool has_threshold;
   double threshold;
-  size_t texts; /* texts of an example: 1, or 2 for pairs */
-  char text_column[2][LABEL_NAME_SIZE];
+  size_t texts;                         /* texts of an example: 1, or 2 for pairs */
+  char text_column[2][LABEL_NAME_SIZE]; /* the first is empty if the text was plain lines */
   char tokenizer_file[64];
   bool is_lower, strips_accents; /* WordPiece: the BertRules */
   int mask;                      /* id of [MASK]; -1: none */
-  MetaFile label_file;           /* labels.txt */
+  MetaFile label_file;           /* labels.txt; LABEL_NONE: has no name */
   MetaTextCounts counts[SPLITS];
 } MetaClassify;
 
@@ -89,7 +89,7 @@ typedef struct {
   MetaSplit split[SPLITS];
   MetaFile order;
   MetaFile manifest; /* format 2: the manifest; its name is empty until prepare finishes */
-  /* Labeled texts, for classifiers; NULL: sentence pairs, for translation. With labeled texts a
+  /* Texts with or without labels; NULL: sentence pairs, for translation. With texts a
    * "pair" is an example, index 0 of all pairs of numbers is the text and index 1 is zero; bos is
    * [CLS] and eos is [SEP]. */
   MetaClassify *classify;
@@ -97,7 +97,7 @@ typedef struct {
 
 void meta_free(Meta *meta);
 NODISCARD Err meta_add_shard(MetaSplit *split, const MetaFile *file);
-/* Returns "translate" or "classify". */
+/* Returns "translate", "classify" or "mlm". */
 const char *meta_task(const Meta *meta);
 NODISCARD Err meta_add_source(MetaSplit *split, const MetaSource *source);
 /* Appends the description as JSON text; equal descriptions produce equal text. */

@@ -1,4 +1,4 @@
-/* Prints and parses dataset.json of labeled texts. Depends on base, meta.h, meta_json, Jansson. */
+/* Prints and parses dataset.json of texts with or without labels. Depends on base, meta.h, meta_json, Jansson. */
 #include "data/meta_classify.h"
 
 #include <math.h>
@@ -7,10 +7,12 @@
 #include "base/mem.h"
 #include "data/shard.h"
 
-/* The feature in the list `requires`: a version that does not know it refuses the data set. */
-#define FEATURE "classify"
+/* The feature in the list `requires` is the name of the task: a version that does not know it refuses
+ * the data set. */
+#define WITH_LABELS    "classify"
+#define WITHOUT_LABELS "mlm"
 
-const char *const label_kind_name[LABEL_KINDS] = {"class", "multi", "number"};
+const char *const label_kind_name[LABEL_KINDS] = {"class", "multi", "number", "none"};
 
 void meta_classify_free(MetaClassify *c) {
   if (!c) return;
@@ -26,23 +28,38 @@ Err meta_classify_alloc(MetaClassify *c, size_t labels) {
   return mem_alloc(&c->name, labels, sizeof *c->name);
 }
 
+const char *meta_classify_task(const MetaClassify *c) {
+  return c->kind == LABEL_NONE ? WITHOUT_LABELS : WITH_LABELS;
+}
+
 /* ---- printing ---- */
+
+static json_t *print_labeled(const MetaClassify *c, const MetaTextCounts *counts) {
+  json_t *labeled = json_array();
+  for (size_t i = 0; i < c->labels; i++)
+    json_array_append_new(labeled, json_integer((json_int_t)counts->labeled[i]));
+  return labeled;
+}
 
 static json_t *print_split(const Meta *m, Split split) {
   const MetaSplit *s = &m->split[split];
   const MetaTextCounts *counts = &m->classify->counts[split];
-  json_t *sources = json_array(), *raw = json_array(), *labeled = json_array();
-  for (size_t i = 0; i < m->classify->labels; i++)
-    json_array_append_new(labeled, json_integer((json_int_t)counts->labeled[i]));
+  json_t *sources = json_array(), *raw = json_array();
   for (size_t i = 0; i < s->sources; i++)
     json_array_append_new(sources, meta_print_source(&s->source[i]));
   if (s->raw[0].name[0]) json_array_append_new(raw, meta_print_file(&s->raw[0]));
-  return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:o}", "rows",
-                   (json_int_t)s->lines, "examples", (json_int_t)s->pairs, "tokens",
-                   (json_int_t)s->tokens[0], "longest", (json_int_t)s->longest[0], "text_bytes",
-                   (json_int_t)s->text_bytes[0], "cut", (json_int_t)counts->cut, "empty",
-                   (json_int_t)counts->empty, "labeled", labeled, "sources", sources, "shards",
-                   (json_int_t)(s->shards ? s->shards : s->shards_listed), "raw", raw);
+  json_t *root =
+      json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "rows", (json_int_t)s->lines, "examples",
+                (json_int_t)s->pairs, "tokens", (json_int_t)s->tokens[0], "longest",
+                (json_int_t)s->longest[0], "text_bytes", (json_int_t)s->text_bytes[0], "cut",
+                (json_int_t)counts->cut, "empty", (json_int_t)counts->empty);
+  if (m->classify->kind != LABEL_NONE)
+    json_object_set_new(root, "labeled", print_labeled(m->classify, counts));
+  json_object_set_new(root, "sources", sources);
+  json_object_set_new(root, "shards",
+                      json_integer((json_int_t)(s->shards ? s->shards : s->shards_listed)));
+  json_object_set_new(root, "raw", raw);
+  return root;
 }
 
 static json_t *print_tokenizer(const Meta *m) {
@@ -68,20 +85,24 @@ json_t *meta_classify_print(const Meta *m) {
   json_t *splits = json_object(), *columns = json_array();
   for (int s = 0; s < SPLITS; s++)
     if (m->split[s].lines) json_object_set_new(splits, split_name[s], print_split(m, (Split)s));
-  for (size_t i = 0; i < c->texts; i++)
+  for (size_t i = 0; i < c->texts && c->text_column[i][0]; i++)
     json_array_append_new(columns, json_string(c->text_column[i]));
-  return json_pack("{s:s, s:i, s:s, s:I, s:o, s:{s:o, s:I}, s:o, s:o, s:[s]}", "format",
-                   "trireme-dataset", "version", m->format, "task", "classify", "seed",
-                   (json_int_t)m->seed, "tokenizer", print_tokenizer(m), "texts", "columns",
-                   columns, "max_tokens", (json_int_t)m->max_tokens, "labels", print_labels(c),
-                   "splits", splits, "requires", FEATURE);
+  json_t *root = json_pack(
+      "{s:s, s:i, s:s, s:I, s:o, s:{s:o, s:I}}", "format", "trireme-dataset", "version",
+      m->format, "task", meta_classify_task(c), "seed", (json_int_t)m->seed, "tokenizer",
+      print_tokenizer(m), "texts", "columns", columns, "max_tokens", (json_int_t)m->max_tokens);
+  if (c->kind != LABEL_NONE) json_object_set_new(root, "labels", print_labels(c));
+  json_object_set_new(root, "splits", splits);
+  json_object_set_new(root, "requires", json_pack("[s]", meta_classify_task(c)));
+  return root;
 }
 
 /* ---- parsing ---- */
 
 bool meta_classify_is_required(const json_t *requires) {
   const char *first = json_string_value(json_array_get(requires, 0));
-  return json_array_size(requires) == 1 && first && strcmp(first, FEATURE) == 0;
+  return json_array_size(requires) == 1 && first &&
+         (strcmp(first, WITH_LABELS) == 0 || strcmp(first, WITHOUT_LABELS) == 0);
 }
 
 /* Copies a name of a label or column. It is printed and written to labels.txt, so it has no control
@@ -101,7 +122,7 @@ static void get_name(MetaParse *p, const json_t *from, const char *key,
 static LabelKind get_kind(MetaParse *p, const json_t *from) {
   char name[16] = "";
   meta_get_text(p, from, "kind", name, sizeof name);
-  for (int k = 0; k < LABEL_KINDS; k++)
+  for (int k = 0; k < LABEL_NONE; k++)
     if (strcmp(name, label_kind_name[k]) == 0) return (LabelKind)k;
   meta_refuse_key(p, "kind", "class, multi or number");
   return LABEL_CLASS;
@@ -149,13 +170,28 @@ static void get_texts(MetaParse *p, const json_t *root, Meta *m) {
   const json_t *texts = meta_get_object(p, root, "texts");
   const json_t *columns = json_object_get(texts, "columns");
   m->max_tokens = (uint32_t)meta_get_int(p, texts, "max_tokens", 1, SHARD_LONGEST);
-  m->classify->texts = json_array_size(columns);
-  if (m->classify->texts < 1 || m->classify->texts > 2) {
-    meta_refuse_key(p, "columns", "a list of one or two names");
+  bool has_labels = m->classify->kind != LABEL_NONE;
+  size_t names = json_array_size(columns);
+  m->classify->texts = names ? names : 1; /* plain lines have no name */
+  if (!json_is_array(columns) || names < has_labels || names > 1 + (size_t)has_labels) {
+    meta_refuse_key(p, "columns",
+                    has_labels ? "a list of one or two names" : "a list of one name at most");
     return;
   }
-  for (size_t i = 0; i < m->classify->texts; i++)
+  for (size_t i = 0; i < names; i++)
     get_name(p, json_array_get(columns, i), "columns", m->classify->text_column[i]);
+}
+
+static void get_labeled(MetaParse *p, const json_t *from, size_t labels,
+                        MetaTextCounts *counts) {
+  const json_t *list = json_object_get(from, "labeled");
+  if (json_array_size(list) != labels)
+    meta_refuse_key(p, "labeled", "a list with a number for each label");
+  for (size_t i = 0; i < labels && !p->failed; i++) {
+    json_int_t texts = json_integer_value(json_array_get(list, i));
+    if (texts < 0) meta_refuse_key(p, "labeled", "a list of numbers that are not negative");
+    counts->labeled[i] = (uint64_t)texts;
+  }
 }
 
 static Err get_split(MetaParse *p, const json_t *from, Meta *m, Split split) {
@@ -168,15 +204,8 @@ static Err get_split(MetaParse *p, const json_t *from, Meta *m, Split split) {
   s->text_bytes[0] = meta_get_count(p, from, "text_bytes");
   counts->cut = meta_get_count(p, from, "cut");
   counts->empty = meta_get_count(p, from, "empty");
-  const json_t *list = json_object_get(from, "labeled");
-  if (json_array_size(list) != m->classify->labels)
-    meta_refuse_key(p, "labeled", "a list with a number for each label");
-  for (size_t i = 0; i < m->classify->labels && !p->failed; i++) {
-    json_int_t texts = json_integer_value(json_array_get(list, i));
-    if (texts < 0) meta_refuse_key(p, "labeled", "a list of numbers that are not negative");
-    counts->labeled[i] = (uint64_t)texts;
-  }
-  list = json_object_get(from, "sources");
+  if (m->classify->kind != LABEL_NONE) get_labeled(p, from, m->classify->labels, counts);
+  const json_t *list = json_object_get(from, "sources");
   for (size_t i = 0; i < json_array_size(list); i++) {
     MetaSource source = {0};
     meta_get_source(p, json_array_get(list, i), &source);
@@ -189,13 +218,25 @@ static Err get_split(MetaParse *p, const json_t *from, Meta *m, Split split) {
   return p->failed ? ERR_WORK : ERR_OK;
 }
 
-Err meta_classify_parse(MetaParse *p, const json_t *root, Meta *m) {
+/* Reads the task, which must be the required feature. */
+static void get_task(MetaParse *p, const json_t *root, Meta *m) {
+  const char *feature = json_string_value(json_array_get(json_object_get(root, "requires"), 0));
   char task[16] = "";
   meta_get_text(p, root, "task", task, sizeof task);
-  if (strcmp(task, "classify") != 0) meta_refuse_key(p, "task", "classify");
+  if (!feature || strcmp(task, feature) != 0) meta_refuse_key(p, "task", WITH_LABELS);
+  m->classify->kind = strcmp(task, WITHOUT_LABELS) == 0 ? LABEL_NONE : LABEL_CLASS;
+}
+
+Err meta_classify_parse(MetaParse *p, const json_t *root, Meta *m) {
+  get_task(p, root, m);
   get_tokenizer(p, root, m);
   get_texts(p, root, m);
-  TRY(get_labels(p, root, m->classify));
+  if (m->classify->kind == LABEL_NONE && m->classify->mask < 0)
+    meta_refuse_key(p, "mask", "the id of a piece");
+  if (m->classify->kind == LABEL_NONE)
+    TRY(meta_classify_alloc(m->classify, 0));
+  else
+    TRY(get_labels(p, root, m->classify));
   const json_t *splits = meta_get_object(p, root, "splits");
   for (int s = 0; s < SPLITS; s++) {
     const json_t *split = json_object_get(splits, split_name[s]);

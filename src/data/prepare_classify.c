@@ -1,4 +1,4 @@
-/* The steps of prepare --task classify: checks the tokenizer, reads the labels, divides the rows, copies
+/* The steps of prepare --task classify and mlm: checks the tokenizer, reads the labels, divides the rows, copies
  * or trains the vocabulary, encodes the texts, and writes the order and dataset.json. Depends on the
  * rest of data. */
 #include "data/prepare_classify.h"
@@ -13,14 +13,32 @@
 #include "data/meta_classify.h"
 #include "data/prepare_finish.h"
 
+/* Returns the id that masked tokens get. A SentencePiece model has no [MASK]; its <pad> can serve,
+ * because no text has it and batches are not padded. */
+static int find_mask(const TextEncoder *e) {
+  return e->mask < 0 && e->kind == TEXT_SENTENCEPIECE ? e->pad : e->mask;
+}
+
+static Err check_mask(const TextEncoder *e, const char *path) {
+  if (find_mask(e) < 0)
+    return err_set(ERR_WORK, "%s has no piece %s, which takes the place of masked tokens; %s",
+                   path, e->kind == TEXT_WORDPIECE ? "[MASK]" : "<pad>",
+                   e->kind == TEXT_WORDPIECE
+                       ? "use a vocabulary that has it, or --vocab-size N to train one"
+                       : "use a model that was trained with it (--pad_id=0 of SentencePiece)");
+  if (e->mask < 0) log_info("%s has no [MASK]: <pad> takes the place of masked tokens", path);
+  return ERR_OK;
+}
+
 /* Checks the tokenizer before anything is read, so that a wrong file is reported at once and under its
  * own name. */
 static Err check_tokenizer(const ClassifySpec *spec) {
   if (!spec->tokenizer) return bert_check_rules(spec->rules);
   TextEncoder e;
   TRY(text_encoder_open(&e, spec->tokenizer, spec->tokenizer_kind, spec->rules));
+  Err err = spec->labels.kind == LABEL_NONE ? check_mask(&e, spec->tokenizer) : ERR_OK;
   text_encoder_close(&e);
-  return ERR_OK;
+  return err;
 }
 
 /* Lists the columns to read: texts, then labels. */
@@ -28,7 +46,7 @@ static Err list_columns(ClassifyWork *w) {
   const ClassifySpec *s = w->spec;
   w->columns = s->texts + s->labels.columns;
   TRY(mem_alloc(&w->column, w->columns, sizeof *w->column));
-  for (size_t i = 0; i < s->texts; i++) w->column[i] = s->text_column[i];
+  for (size_t i = 0; i < s->texts; i++) w->column[i] = s->text_column ? s->text_column[i] : "";
   for (size_t i = 0; i < s->labels.columns; i++) w->column[s->texts + i] = s->labels.column[i];
   return ERR_OK;
 }
@@ -61,12 +79,12 @@ static Err record_options(ClassifyWork *w) {
   c->has_threshold = s->labels.has_threshold;
   c->threshold = s->labels.threshold;
   c->texts = s->texts;
-  for (size_t i = 0; i < s->texts; i++)
+  for (size_t i = 0; i < s->texts && s->text_column; i++)
     snprintf(c->text_column[i], LABEL_NAME_SIZE, "%s", s->text_column[i]);
   TRY(meta_classify_alloc(c, w->labels.labels));
   for (size_t i = 0; i < c->labels; i++)
     snprintf(c->name[i], LABEL_NAME_SIZE, "%s", w->labels.name[i]);
-  return write_labels(w);
+  return c->kind == LABEL_NONE ? ERR_OK : write_labels(w);
 }
 
 /* Copies or trains the tokenizer, and opens it. */
@@ -86,7 +104,7 @@ static Err make_tokenizer(ClassifyWork *w) {
   m->bos = w->encoder.cls;
   m->eos = w->encoder.sep;
   m->unk = w->encoder.unk;
-  m->classify->mask = w->encoder.mask;
+  m->classify->mask = s->labels.kind == LABEL_NONE ? find_mask(&w->encoder) : w->encoder.mask;
   bool is_wordpiece = s->tokenizer_kind == TEXT_WORDPIECE;
   m->classify->is_lower = is_wordpiece && s->rules.is_lower;
   m->classify->strips_accents = is_wordpiece && s->rules.strips_accents;

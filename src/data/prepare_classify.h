@@ -1,4 +1,4 @@
-/* Converts tables of labeled texts to a data set directory. The files are written to OUT.partial, which
+/* Converts tables of texts with or without labels, or lines of plain text, to a data set directory. The files are written to OUT.partial, which
  * is renamed to OUT when all of them are complete; a run that fails or is stopped removes them.
  * Depends on text and the rest of data. */
 #ifndef DATA_PREPARE_CLASSIFY_H
@@ -13,8 +13,10 @@ typedef struct {
   const char *const *input[SPLITS]; /* paths of the tables of each split */
   size_t inputs[SPLITS];
   double share[SPLITS]; /* share of the training rows that becomes validation or test text */
-  const char *const *text_column;
-  size_t texts; /* text columns: 1, or 2 for pairs */
+  const char *const *text_column; /* NULL: the inputs are plain text, one text per line */
+  size_t texts;                   /* text columns: 1, or 2 for pairs */
+  /* LABEL_NONE: texts that are too long are divided and not cut, and those without a word are left
+   * out. */
   LabelSpec labels;
   const char
       *tokenizer; /* vocab.txt or .model to use; NULL: a WordPiece vocabulary is trained */

@@ -19,7 +19,7 @@ struct Table {
   Str row;       /* fields of the current row, each followed by NUL */
   size_t *at;    /* (fields + 1) positions of the fields in `row` */
   size_t fields, at_capacity;
-  size_t width;      /* number of fields of the first row; not used by TABLE_JSONL */
+  size_t width;      /* number of fields of the first row; CSV and TSV only */
   const char **name; /* (columns) the columns that the caller reads */
   size_t *source;    /* (columns) number of the column in the file */
   TableField *found; /* (columns) */
@@ -258,6 +258,25 @@ static Err read_object(Table *t, bool *is_end) {
   return err;
 }
 
+/* --- plain text --- */
+
+static Err read_text(Table *t, bool *is_end) {
+  const char *line;
+  size_t len;
+  begin_row(t);
+  do {
+    TRY(read_line(t, &line, &len));
+    *is_end = !line;
+    if (!line) return ERR_OK;
+    t->line = input_number(t->in);
+  } while (len == 0);
+  TRY(begin_field(t));
+  str_addn(&t->row, line, len);
+  TRY(end_field(t));
+  t->found[0].text = get_field(t, 0, &t->found[0].len);
+  return ERR_OK;
+}
+
 /* --- */
 
 Err table_open(Table **out, const char *path, TableKind kind, const char *const *column,
@@ -273,7 +292,7 @@ Err table_open(Table **out, const char *path, TableKind kind, const char *const 
   TRY_DONE(mem_alloc(&t->found, columns, sizeof *t->found));
   for (size_t c = 0; c < columns; c++) t->name[c] = column[c];
   TRY_DONE(input_open(&t->in, path));
-  if (kind != TABLE_JSONL) TRY_DONE(read_header(t));
+  if (kind == TABLE_CSV || kind == TABLE_TSV) TRY_DONE(read_header(t));
 done:
   if (err)
     table_close(t);
@@ -285,7 +304,10 @@ done:
 Err table_row(Table *t, const TableField **row) {
   bool is_end;
   *row = NULL;
-  TRY(t->kind == TABLE_JSONL ? read_object(t, &is_end) : read_separated(t, &is_end));
+  if (t->kind == TABLE_TEXT)
+    TRY(read_text(t, &is_end));
+  else
+    TRY(t->kind == TABLE_JSONL ? read_object(t, &is_end) : read_separated(t, &is_end));
   if (!is_end) *row = t->found;
   return ERR_OK;
 }

@@ -1,4 +1,4 @@
-/* Reads rows of a table with named columns: CSV (RFC 4180), TSV or JSON lines, plain or compressed with
+/* Reads rows of a table with named columns: CSV (RFC 4180), TSV or JSON lines, or plain text, uncompressed or compressed with
  * gzip or Zstandard. The bytes are not trusted: errors name the file and the line. Depends on base,
  * input, jansson.
  *
@@ -6,7 +6,8 @@
  *           quotes, and a quote inside is doubled
  *   TSV     the first row names the columns; a quote is an ordinary character
  *   JSONL   one object per line; a text, number or boolean by the column's name. The name "a.b" also finds
- *           the member b of the object a */
+ *           the member b of the object a
+ *   TEXT    every line that is not empty is a row with one field; columns have no names */
 #ifndef DATA_TABLE_H
 #define DATA_TABLE_H
 
@@ -18,7 +19,7 @@
 #define TABLE_FIELD_LIMIT ((size_t)1 << 22) /* maximum bytes of a row, and so of a field */
 #define TABLE_COLUMNS     4096              /* maximum number of columns of a file */
 
-typedef enum { TABLE_CSV, TABLE_TSV, TABLE_JSONL } TableKind;
+typedef enum { TABLE_CSV, TABLE_TSV, TABLE_JSONL, TABLE_TEXT } TableKind;
 
 typedef struct {
   const char *text; /* ends with NUL; may also contain NUL bytes */
@@ -27,9 +28,10 @@ typedef struct {
 
 typedef struct Table Table;
 
-/* Sets the kind by the end of the file's name, without .gz or .zst. */
+/* Sets the kind by the end of the file's name, without .gz or .zst; never TABLE_TEXT. */
 NODISCARD Err table_kind(const char *path, TableKind *kind);
-/* Opens a file whose rows have at least the named columns. */
+/* Opens a file whose rows have at least the named columns. TABLE_TEXT: `columns` is 1, and the name is
+ * not used. */
 NODISCARD Err table_open(Table **out, const char *path, TableKind kind,
                          const char *const *column, size_t columns);
 /* Reads the next row: *row has one field for each column that was named, in that order, valid until

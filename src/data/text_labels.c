@@ -242,7 +242,8 @@ static Err close_values(TextLabels *l) {
 }
 
 Err text_labels_close(TextLabels *l) {
-  TRY(l->spec.kind == LABEL_CLASS ? close_classes(l) : close_values(l));
+  if (l->spec.kind == LABEL_CLASS) TRY(close_classes(l));
+  if (l->spec.kind == LABEL_MULTI || l->spec.kind == LABEL_NUMBER) TRY(close_values(l));
   l->is_closed = true;
   return ERR_OK;
 }

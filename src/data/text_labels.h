@@ -4,6 +4,7 @@
  *   LABEL_CLASS   one column: the class of the text, any text, or a number above or below a threshold
  *   LABEL_MULTI   several columns: 1 if the text has the label, 0 if not, an empty field if not known
  *   LABEL_NUMBER  one or several columns with numbers, an empty field if not known
+ *   LABEL_NONE    no column: texts without labels
  * Depends on base, table, text/stringmap. */
 #ifndef DATA_TEXT_LABELS_H
 #define DATA_TEXT_LABELS_H

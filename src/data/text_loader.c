@@ -21,8 +21,17 @@ Err text_buffer_new(TextBuffer *b, const DataSet *d, uint32_t capacity, uint32_t
                          .position = b->position,
                          .segment = b->segment,
                          .off = b->off,
-                         .target = b->target};
+                         .target = b->targets ? b->target : NULL};
   return err;
+}
+
+Err text_buffer_mask(TextBuffer *b, const DataSet *d, double rate) {
+  text_mask_begin(&b->mask, &d->meta, rate);
+  TRY(mem_alloc(&b->masked_at, b->capacity, sizeof *b->masked_at));
+  TRY(mem_alloc(&b->masked_id, b->capacity, sizeof *b->masked_id));
+  b->batch.masked_at = b->masked_at;
+  b->batch.masked_id = b->masked_id;
+  return ERR_OK;
 }
 
 void text_buffer_free(TextBuffer *b) {
@@ -32,6 +41,8 @@ void text_buffer_free(TextBuffer *b) {
   mem_free(b->segment);
   mem_free(b->off);
   mem_free(b->target);
+  mem_free(b->masked_at);
+  mem_free(b->masked_id);
   *b = (TextBuffer){0};
 }
 
@@ -58,6 +69,20 @@ static Err add_text(TextBuffer *b, const Meta *m, Shard *shard, uint64_t within)
   return ERR_OK;
 }
 
+/* Masks tokens of all texts of the batch. */
+static void mask_batch(TextBuffer *b, uint64_t key) {
+  TextBatch *batch = &b->batch;
+  batch->masked = 0;
+  for (uint32_t k = 0; b->mask.rate > 0 && k < batch->texts; k++) {
+    MaskedText text = {.number = b->example[k],
+                       .id = b->id + b->off[k],
+                       .tokens = (uint32_t)(b->off[k + 1] - b->off[k]),
+                       .row = b->off[k]};
+    batch->masked += text_mask_apply(&b->mask, key, &text, b->masked_at + batch->masked,
+                                     b->masked_id + batch->masked);
+  }
+}
+
 static Err add_texts(TextBuffer *b, DataReader *r, uint32_t n) {
   for (uint32_t k = 0; k < n; k++) {
     uint64_t within;
@@ -79,6 +104,7 @@ Err text_buffer_fill(TextBuffer *b, DataSet *d, const OrderPlan *plan, uint64_t 
   dataset_enter(d, &reader);
   Err err = add_texts(b, &reader, n);
   dataset_leave(&reader);
+  if (!err) mask_batch(b, text_mask_key(seed, SPLIT_TRAIN, epoch));
   return err;
 }
 
@@ -110,6 +136,7 @@ Err text_buffer_fill_from(TextBuffer *b, DataSet *d, Split split, uint64_t *next
   dataset_enter(d, &reader);
   Err err = add_texts_from(b, &reader, split, next);
   dataset_leave(&reader);
+  if (!err) mask_batch(b, text_mask_key(d->meta.seed, split, 0));
   return err;
 }
 
@@ -128,6 +155,11 @@ static Err fill_slot(void *context, int slot, uint64_t n) {
                           number / l->plan->batches, number % l->plan->batches);
 }
 
+static Err open_slot(const TextLoader *l, TextBuffer *b) {
+  TRY(text_buffer_new(b, l->data, l->plan->capacity, l->plan->most_sentences));
+  return l->spec.mask_rate > 0 ? text_buffer_mask(b, l->data, l->spec.mask_rate) : ERR_OK;
+}
+
 Err text_loader_open(TextLoader **out, DataSet *d, const OrderPlan *plan,
                      const LoaderSpec *spec) {
   TextLoader *l;
@@ -137,8 +169,7 @@ Err text_loader_open(TextLoader **out, DataSet *d, const OrderPlan *plan,
   l->plan = plan;
   l->spec = *spec;
   Err err = ERR_OK;
-  for (int i = 0; i < PREFETCH_SLOTS && !err; i++)
-    err = text_buffer_new(&l->ring[i], d, plan->capacity, plan->most_sentences);
+  for (int i = 0; i < PREFETCH_SLOTS && !err; i++) err = open_slot(l, &l->ring[i]);
   if (!err) err = prefetch_open(&l->prefetch, fill_slot, l);
   if (err)
     text_loader_close(l);

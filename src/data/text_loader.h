@@ -1,10 +1,12 @@
-/* Fills packed batches from a data set of labeled texts. Which texts form a batch is a pure function of
- * (seed, epoch, number of the batch): see order.h. Depends on dataset, batch (LoaderSpec), text_batch. */
+/* Fills packed batches from a data set of texts. Which texts form a batch is a pure function of
+ * (seed, epoch, number of the batch): see order.h. Depends on dataset, batch (LoaderSpec), text_batch,
+ * text_mask. */
 #ifndef DATA_TEXT_LOADER_H
 #define DATA_TEXT_LOADER_H
 
 #include "data/batch.h"
 #include "data/text_batch.h"
+#include "data/text_mask.h"
 
 /* A batch with its memory. */
 typedef struct {
@@ -17,17 +19,22 @@ typedef struct {
   int32_t *id, *position, *segment; /* (capacity) */
   int32_t *off;                     /* (most_texts + 1) */
   float *target;                    /* (most_texts, targets) */
+  TextMask mask;                    /* mask.rate 0: tokens are not masked */
+  int32_t *masked_at, *masked_id;   /* (capacity) NULL: tokens are not masked */
 } TextBuffer;
 
 /* Allocates a batch for texts with the labels of the data set. */
 NODISCARD Err text_buffer_new(TextBuffer *b, const DataSet *d, uint32_t capacity,
                               uint32_t most_texts);
+/* Masks this share of the tokens of every batch that is filled from now on. The data set has a mask id. */
+NODISCARD Err text_buffer_mask(TextBuffer *b, const DataSet *d, double rate);
 void text_buffer_free(TextBuffer *b);
 /* Fills the batch with batch number `index` (< plan->batches) of the epoch. */
 NODISCARD Err text_buffer_fill(TextBuffer *b, DataSet *d, const OrderPlan *plan, uint64_t seed,
                                uint64_t epoch, uint64_t index);
 /* Fills the batch with consecutive texts of a split, beginning with number *next, until the next one
- * does not fit; advances *next. A text that does not fit into an empty batch is an error. */
+ * does not fit; advances *next. A text that does not fit into an empty batch is an error. Masks depend
+ * only on the data set, so they are the same in every validation. */
 NODISCARD Err text_buffer_fill_from(TextBuffer *b, DataSet *d, Split split, uint64_t *next);
 
 /* Fills batches in a thread of its own before they are used; spec as in batch.h. */

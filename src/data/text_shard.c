@@ -105,10 +105,10 @@ static Err check_column(const Shard *s, const char *name, ShardKind kind, uint32
 }
 
 static bool is_used(const MetaClassify *c, const char *name) {
-  static const char *const label[] = {LABEL, LABELS, "value-"};
+  static const char *const label[LABEL_KINDS] = {LABEL, LABELS, "value-", NULL};
   if (strcmp(name, IDS) == 0) return true;
   if (strcmp(name, SEGMENT) == 0) return c->texts == 2;
-  return strncmp(name, label[c->kind], strlen(label[c->kind])) == 0;
+  return label[c->kind] && strncmp(name, label[c->kind], strlen(label[c->kind])) == 0;
 }
 
 static Err check_unknown(const Shard *s, const MetaClassify *c) {

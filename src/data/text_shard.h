@@ -1,9 +1,10 @@
-/* Shards of labeled texts; the columns are described in docs/formats.md:
+/* Shards of texts; the columns are described in docs/formats.md:
  *   ids      tokens with [CLS] and [SEP]
  *   segment  pairs: number of tokens of the first text, with [CLS] and its [SEP]
  *   label    LABEL_CLASS: number of the class
  *   labels   LABEL_MULTI: numbers of the labels that the text has; number + labels if not known
  *   value-I  LABEL_NUMBER: the I-th value; NaN: not known
+ * LABEL_NONE has no column of labels, and no targets.
  * Depends on shard, meta. */
 #ifndef DATA_TEXT_SHARD_H
 #define DATA_TEXT_SHARD_H

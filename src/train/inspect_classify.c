@@ -1,4 +1,4 @@
-/* Describes a data set of labeled texts, as text or JSON. Depends on data/dataset, data/text_shard,
+/* Describes a data set of texts, as text or JSON. Depends on data/dataset, data/text_shard,
  * data/text_encoder, Jansson. */
 #include "train/inspect_classify.h"
 
@@ -100,7 +100,7 @@ static void add_labels(const MetaClassify *c, const float *target, Str *out) {
     str_add(out, c->name[i]);
     if (c->kind == LABEL_NUMBER) str_addf(out, " %g", (double)target[i]);
   }
-  if (out->len == 0) str_add(out, "none");
+  if (c->kind != LABEL_NONE && out->len == 0) str_add(out, "none");
 }
 
 typedef void (*EachSample)(void *context, const char *labels, const char *text);
@@ -168,8 +168,10 @@ static void print_head(const Inspect *in) {
   const Meta *m = &in->data.meta;
   const MetaClassify *c = m->classify;
   out_visible(in->data.dir);
-  printf(": data set for classify, %s\n",
-         c->texts == 2 ? "pairs of texts with labels" : "texts with labels");
+  printf(": data set for %s, %s\n", meta_task(m),
+         c->kind == LABEL_NONE ? "texts without labels"
+         : c->texts == 2       ? "pairs of texts with labels"
+                               : "texts with labels");
   printf("%-10s ", "tokenizer");
   out_visible(m->tokenizer_type);
   if (strcmp(m->tokenizer_type, "wordpiece") == 0)
@@ -189,18 +191,21 @@ static void print_split(const Meta *m, Split s) {
   printf("%-10s %s tokens, mean %.1f, longest %llu, from %s of text\n", "",
          str_of_count(a, split->tokens[0]), (double)split->tokens[0] / (double)split->pairs,
          (unsigned long long)split->longest[0], str_of_bytes(b, split->text_bytes[0]));
+  bool is_labeled = m->classify->kind != LABEL_NONE;
   if (counts->cut)
-    printf("%-10s %s texts were cut to %s tokens\n", "", str_of_count(a, counts->cut),
+    printf("%-10s %s %s %s tokens\n", "", str_of_count(a, counts->cut),
+           is_labeled ? "texts were cut to" : "longer texts were divided into texts of",
            str_of_count(d, m->max_tokens));
   if (counts->empty)
-    printf("%-10s %s texts have no word\n", "", str_of_count(a, counts->empty));
+    printf("%-10s %s %s\n", "", str_of_count(a, counts->empty),
+           is_labeled ? "texts have no word" : "texts without a word were left out");
 }
 
 /* Prints how many texts of each split have each label. */
 static void print_labels(const Meta *m) {
   const MetaClassify *c = m->classify;
   static const char *const title[LABEL_KINDS] = {"classes", "labels, any number for a text",
-                                                 "values"};
+                                                 "values", "labels"};
   char number[32];
   printf("\n%zu %s", c->labels, title[c->kind]);
   if (c->has_threshold) printf("; 1 is %g and more", c->threshold);
@@ -268,7 +273,7 @@ static void print_sample(void *context, const char *labels, const char *text) {
   (void)context;
   printf("  ");
   out_visible(labels);
-  printf(": ");
+  if (labels[0]) printf(": ");
   out_visible(text);
   printf("\n");
 }
@@ -280,7 +285,7 @@ static Err print_text(Inspect *in, const OptSet *opts) {
   if (opt_flag(opts, "verify"))
     printf("%-10s every checksum matches, of the shards and the other files of the data set\n",
            "verified");
-  print_labels(m);
+  if (m->classify->kind != LABEL_NONE) print_labels(m);
   print_ranges(in);
   print_histogram(in);
   if (in->split == SPLIT_TRAIN) print_batches(in);
@@ -339,9 +344,11 @@ static Split find_split(const char *name) {
   return (Split)s;
 }
 
-static Err inspect_data_set(Inspect *in, const OptSet *opts) {
+typedef Err (*OpenDataSet)(DataSet *d, const char *dir);
+
+static Err inspect_data_set(Inspect *in, OpenDataSet open, const OptSet *opts) {
   const char *path = opt_operand(opts, 0);
-  TRY(dataset_open_texts(&in->data, path));
+  TRY(open(&in->data, path));
   const MetaClassify *c = in->data.meta.classify;
   in->split = find_split(opt_text(opts, "split"));
   if (in->data.meta.split[in->split].pairs == 0)
@@ -359,14 +366,22 @@ static Err inspect_data_set(Inspect *in, const OptSet *opts) {
   return opt_flag(opts, "json") ? print_json(in, opts) : print_text(in, opts);
 }
 
-Err classify_inspect(const OptSet *opts) {
+static Err inspect_texts(OpenDataSet open, const OptSet *opts) {
   Inspect *in;
   TRY(mem_alloc(&in, 1, sizeof *in));
-  Err err = inspect_data_set(in, opts);
+  Err err = inspect_data_set(in, open, opts);
   order_plan_free(&in->plan);
   dataset_close(&in->data);
   mem_free(in->target);
   mem_free(in->range);
   mem_free(in);
   return err;
+}
+
+Err classify_inspect(const OptSet *opts) {
+  return inspect_texts(dataset_open_texts, opts);
+}
+
+Err mlm_inspect(const OptSet *opts) {
+  return inspect_texts(dataset_open_unlabeled, opts);
 }

@@ -1,4 +1,4 @@
-/* dump_texts DATASET SPLIT: prints the examples of a data set of labeled texts, one per line: the
+/* dump_texts DATASET SPLIT: prints the examples of a data set of texts, one per line: the
  * targets, the tokens of the first text and the ids, separated by tabs. Depends on data/text_shard. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,14 +40,18 @@ static Err dump_split(DataSet *d, int split) {
 }
 
 int main(int argc, char **argv) {
-  DataSet d;
+  DataSet d = {0};
   int split = 0;
   while (argc == 3 && split < SPLITS && strcmp(split_name[split], argv[2]) != 0) split++;
   if (argc != 3 || split == SPLITS) {
     fputs("usage: dump_texts DATASET train|valid|test\n", stderr);
     return 2;
   }
-  Err err = dataset_open_texts(&d, argv[1]);
+  const char *task;
+  Err err = dataset_find_task(argv[1], &task);
+  if (!err)
+    err = strcmp(task, "mlm") == 0 ? dataset_open_unlabeled(&d, argv[1])
+                                   : dataset_open_texts(&d, argv[1]);
   if (!err) err = dump_split(&d, split);
   if (err) fprintf(stderr, "%s\n", err_message());
   dataset_close(&d);

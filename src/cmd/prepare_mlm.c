@@ -1,0 +1,60 @@
+/* trireme prepare --task mlm: plain text, or a column of tables, for a masked language model. Depends on
+ * prepare_texts, train/inspect_classify. */
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "base/out.h"
+#include "cmd/cmd.h"
+#include "cmd/prepare_task.h"
+#include "cmd/prepare_texts.h"
+#include "train/inspect_classify.h"
+
+static const OptSpec *const options[] = {prepare_text_options, NULL};
+
+/* Sets the column of the texts; without one the inputs are plain text. */
+static Err fill_column(ClassifySpec *s, const OptSet *opts) {
+  const char **text = NULL;
+  size_t given = (size_t)opt_times(opts, "text-column");
+  s->labels = (LabelSpec){.kind = LABEL_NONE};
+  s->texts = 1;
+  if (given == 0) return ERR_OK;
+  if (given > 1)
+    return err_set(ERR_USAGE,
+                   "--text-column is given %zu times; a text of --task mlm has one column",
+                   given);
+  Err err = prepare_texts_list(opts, "text-column", &text, &given);
+  s->text_column = text;
+  return err ? err : prepare_texts_check_column("text-column", text[0]);
+}
+
+static Err fill_spec(ClassifySpec *s, const OptSet *opts) {
+  TRY(prepare_texts_begin(s, opts));
+  TRY(fill_column(s, opts));
+  return prepare_texts_finish(s, opts);
+}
+
+static void print_table(const Meta *m, const char *out) {
+  prepare_texts_print(m, "divided at --max-tokens", "left out: without a word");
+  printf("written to ");
+  out_visible(out);
+  printf("\n");
+}
+
+static Err run_mlm(OptSet *opts) {
+  ClassifySpec spec = {0};
+  Meta meta = {0};
+  TRY(cmd_refuse_ranks("prepare --task mlm", "call it without mpirun or srun"));
+  Err err = fill_spec(&spec, opts);
+  if (!err) err = prepare_classify(&spec, &meta);
+  if (!err) print_table(&meta, spec.out);
+  meta_free(&meta);
+  prepare_texts_free(&spec);
+  return err;
+}
+
+const PrepareTask prepare_task_mlm = {.name = "mlm",
+                                      .options = options,
+                                      .unused = prepare_texts_unused,
+                                      .defaults = "max-tokens = 512\n",
+                                      .run = run_mlm,
+                                      .inspect = mlm_inspect};

@@ -67,6 +67,20 @@ static const OptCommand commands[] = {
      .examples = "  trireme translate --model runs/demo < test.src > test.out\n",
      .instead = "give the text with --input FILE, or on standard input",
      .run = cmd_translate},
+    {.name = "classify",
+     .summary = "classify texts with a trained model",
+     .usage = "--model DIR [--input FILE [--text-column NAME]] [--output FILE] [--json] "
+              "[--threshold P]",
+     .about =
+         "Prints one line for each text, in the order of the input: the label and its "
+         "probability, the labels above --threshold if a text may have several, or the number "
+         "that the model computes. The result of a text does not depend on the others.",
+     .examples = "  trireme classify --model runs/toxicity < comments.txt\n"
+                 "  trireme classify --model runs/toxicity --input test.csv --text-column text "
+                 "\\\n"
+                 "    --json --output predictions.jsonl\n",
+     .instead = "give the texts with --input FILE, or on standard input",
+     .run = cmd_classify},
     {.name = "import",
      .summary = "make a model directory of a MarianMT model of Hugging Face",
      .usage = "--from DIR --out DIR",

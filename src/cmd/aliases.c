@@ -292,12 +292,13 @@ const OptAlias cmd_aliases[] = {
     ALIAS("translate", "with-score", "scores", ONMT),
 
     /* Aliases: devices and ranks */
-    SETS("train translate bench", "fp16", "precision", "fp16", FAIRSEQ ", " HF ", " MARIAN),
-    SETS("train translate bench", "bf16", "precision", "bf16", FAIRSEQ ", " HF),
-    SETS("train translate bench", "tf32", "precision", "tf32", HF),
-    SETS("train translate bench", "cpu", "device", "cpu", FAIRSEQ),
-    SETS("train translate bench", "use-cpu", "device", "cpu", HF),
-    SETS("train translate bench", "no-cuda", "device", "cpu", HF),
+    SETS("train translate classify bench", "fp16", "precision", "fp16",
+         FAIRSEQ ", " HF ", " MARIAN),
+    SETS("train translate classify bench", "bf16", "precision", "bf16", FAIRSEQ ", " HF),
+    SETS("train translate classify bench", "tf32", "precision", "tf32", HF),
+    SETS("train translate classify bench", "cpu", "device", "cpu", FAIRSEQ),
+    SETS("train translate classify bench", "use-cpu", "device", "cpu", HF),
+    SETS("train translate classify bench", "no-cuda", "device", "cpu", HF),
     HINT("train translate", "cpu-threads", MARIAN, "pass --device cpu --threads N"),
     HINT("train translate", "devices", MARIAN,
          "each rank takes one GPU: start as many ranks, mpirun -n N; --device cuda:N is one "

@@ -36,7 +36,8 @@
 #define RUN_WAIT 10.0
 
 /* Commands that may run on several ranks. */
-static const char *const rank_commands[] = {"train", "translate", "bench", "prepare"};
+static const char *const rank_commands[] = {"train", "translate", "classify", "bench",
+                                            "prepare"};
 
 static Err read_nproc(const char *text, int *nproc) {
   int64_t n;
@@ -156,14 +157,14 @@ static bool has_flag(const Launch *l, const char *name) {
 
 /* Refuses a command that reads standard input, which launched ranks do not have. */
 static Err check_input(const Launch *l) {
-  bool is_translate = strcmp(l->argv[0], "translate") == 0;
-  const char *input = is_translate ? get_option(l, "input") : NULL;
-  bool is_read = is_translate && (!input || strcmp(input, "-") == 0);
+  bool has_input = strcmp(l->argv[0], "translate") == 0 || strcmp(l->argv[0], "classify") == 0;
+  const char *input = has_input ? get_option(l, "input") : NULL;
+  bool is_read = has_input && (!input || strcmp(input, "-") == 0);
   for (int i = 1; i < l->spec.args; i++) is_read = is_read || strcmp(l->argv[i], "-") == 0;
   if (!is_read) return ERR_OK;
   return err_set(ERR_USAGE,
                  "%s reads standard input, which launched ranks do not have; name a file%s",
-                 l->argv[0], is_translate ? " with --input FILE" : "");
+                 l->argv[0], has_input ? " with --input FILE" : "");
 }
 
 /* Returns the option with which the command continues work that was stopped, if it was not
@@ -329,7 +330,8 @@ static Err open_sources(Launch *l, const OptSet *opts, Rendezvous *rendezvous, S
 /* Returns true if standard output is the result of the command. The result of train and prepare
  * is a directory. */
 static bool has_results(const char *command) {
-  return strcmp(command, "translate") == 0 || strcmp(command, "bench") == 0;
+  return strcmp(command, "translate") == 0 || strcmp(command, "classify") == 0 ||
+         strcmp(command, "bench") == 0;
 }
 
 /* Prints the command with which the user can continue a stopped run: the one that was typed. */

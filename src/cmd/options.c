@@ -81,7 +81,7 @@ const OptSpec cmd_general_options[] = {
     FLAG("resume", "prepare train", G_RUN, "Continue work that was stopped"),
     COUNT("seed", "N", "1", 0, 0, "prepare inspect bench train translate", G_RUN,
           "Random seed"),
-    COUNT("threads", "N", "0", 0, 1024, "prepare bench train translate", G_RUN,
+    COUNT("threads", "N", "0", 0, 1024, "prepare bench train translate classify", G_RUN,
           "Threads; 0 is one for each core that the process may use"),
 
     /* Options of train and translate */
@@ -242,6 +242,22 @@ const OptSpec cmd_general_options[] = {
     TEXT("output", "FILE", "-", "translate", "What to translate",
          "Write the translations to a file, which is replaced; '-' is standard output. Use it "
          "under mpirun, which ignores errors of writing to its standard output"),
+    TEXT("model", "DIR", NULL, "classify", "What to classify",
+         "A classifier: a run (uses its best checkpoint, or the latest), a checkpoint or a "
+         "model "
+         "directory"),
+    TEXT("input", "FILE", "-", "classify", "What to classify",
+         "Texts, one per line, a pair of texts with a tab between; '-' is standard input. With "
+         "--text-column a table: .csv, .tsv or .jsonl, also .gz and .zst"),
+    TEXTS("text-column", "NAME", 1, "classify", "What to classify",
+          "Column of the table that has the texts; give it twice for pairs"),
+    TEXT("output", "FILE", "-", "classify", "What to classify",
+         "Write the labels to a file, which is replaced; '-' is standard output. Use it "
+         "under mpirun, which ignores errors of writing to its standard output"),
+    FLAG("json", "classify", "Output",
+         "Print a JSON object for each text, with the probabilities of all labels"),
+    REAL("threshold", "P", "0.5", 0, 1, "classify", "Output",
+         "Models with several labels per text: print the labels whose probability exceeds P"),
     COUNT("beam-size", "N", "4", 1, 64, "translate bench", "Search", "Beam size"),
     REAL("length-penalty", "P", "0.6", 0, 10, "translate", "Search",
          "Exponent of the length penalty: scores are divided by ((5 + length) / 6)^P"),
@@ -266,9 +282,10 @@ const OptSpec cmd_general_options[] = {
     FLAG("scores", "translate", "Search", "Print the score and a tab before each translation"),
     CHOICE("precision", "NAME", "fp32", "fp32|tf32|bf16|fp16|fp8", "train bench", G_RUN,
            "Precision of GEMMs and, on a GPU, of activations (fp8: bf16 activations)"),
-    CHOICE("precision", "NAME", "fp32", "fp32|tf32|bf16|fp16", "translate", G_RUN,
+    CHOICE("precision", "NAME", "fp32", "fp32|tf32|bf16|fp16", "translate classify", G_RUN,
            "Precision of GEMMs and, on a GPU, of activations"),
-    NAMED("device", "NAME", "auto", "auto|cpu|cuda|cuda:0", "train translate bench plan", G_RUN,
+    NAMED("device", "NAME", "auto", "auto|cpu|cuda|cuda:0",
+          "train translate classify bench plan", G_RUN,
           "auto (a GPU if there is one), cpu, cuda or cuda:N"),
 
     /* Options of inspect */
@@ -278,6 +295,8 @@ const OptSpec cmd_general_options[] = {
           "Tokens in a batch, on each side; for translate on a GPU the default is 16384"),
     COUNT("batch-tokens", "N", "4096", 16, 16777216, "translate", "Batches",
           "Source tokens in a batch; on a GPU the default is 16384"),
+    COUNT("batch-tokens", "N", "4096", 16, 16777216, "classify", "Batches",
+          "Tokens in a batch; on a GPU the default is 32768"),
     NAMED("batch-tokens", "N|auto", "4096", "auto|4096|8192|16384|32768", "train", "Batches",
           "Tokens in a micro-batch, on each side; auto: as many as fit into memory, at most "
           "65,536, chosen when the run begins"),
@@ -515,11 +534,13 @@ const OptSpec cmd_general_options[] = {
 
     /* Options of every command */
     TEXT("config", "FILE", NULL,
-         "prepare inspect score bench train translate doctor cluster board plan", G_RUN,
+         "prepare inspect score bench train translate classify doctor cluster board plan",
+         G_RUN,
          "Read options from a file, one 'option = value' per line; the command line overrides "
          "it"),
     FLAG("quiet",
-         "prepare inspect score bench train translate doctor launch cluster report board plan "
+         "prepare inspect score bench train translate classify doctor launch cluster report "
+         "board plan "
          "import",
          G_RUN, "No progress, only warnings and errors"),
     {0},

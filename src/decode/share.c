@@ -1,10 +1,10 @@
-/* Translation on several ranks. A block of lines is divided into one stretch (consecutive lines)
+/* Lines on several ranks. A block of lines is divided into one stretch (consecutive lines)
  * per rank, with about equal bytes. Messages:
  *   to all       plan: number of lines before the block, then lines and bytes of each stretch
  *   to rank r    its stretch: the lengths of its lines (uint32), then their text
  *   from rank r  a Reply, then its results: for each a Result and the text with a NUL
- * A plan without lines ends the translation. Rank 0 translates the first stretch, so that it can
- * write its results while the other ranks are still working. Depends on comm, translate. */
+ * A plan without lines ends the work. Rank 0 works on the first stretch, so that it can
+ * write its results while the other ranks are still working. Depends on comm, lines.h. */
 #include "decode/share.h"
 
 #include <string.h>
@@ -15,14 +15,14 @@
 
 typedef struct {
   uint64_t bytes;          /* bytes of the results that follow this header */
-  uint64_t cut, first_cut; /* truncated lines, as in ShareCut */
+  uint64_t cut, first_cut; /* truncated lines, as in LineCut */
 } Reply;
 
 typedef struct {
   uint32_t index; /* index of the line in its stretch */
   int32_t k;      /* index in the n-best list of the line */
   float score;
-  uint32_t len; /* bytes of the translated text */
+  uint32_t len; /* bytes of the text */
 } Result;
 
 typedef struct {
@@ -31,9 +31,9 @@ typedef struct {
 
 struct Share {
   Comm *comm;
-  Translator *translator;
+  LineWorker worker;
   int rank, ranks;
-  double step_limit; /* maximum seconds of one step of the search */
+  double step_limit; /* maximum seconds of one step of the worker */
   size_t block;      /* maximum number of lines of a block, for all ranks together */
   uint64_t before;   /* number of lines before this block */
   uint64_t *plan;    /* (1 + 2 * ranks) contents of the message "plan" */
@@ -49,27 +49,26 @@ struct Share {
   size_t *send_n, *recv_n;
 };
 
-/* Reports progress to the other ranks. The next step of the search may take up to step_limit
+/* Reports progress to the other ranks. The next step of the worker may take up to step_limit
  * seconds. */
-static void report_translating(const Share *s) {
-  comm_report(s->comm, s->step_limit, "translating lines from %llu on",
+static void report_work(const Share *s) {
+  comm_report(s->comm, s->step_limit, "%s lines from %llu on", s->worker.doing,
               (unsigned long long)s->before + 1);
 }
 
-/* Reports progress; called by the search before each step (BeamStep). */
+/* Reports progress; called by the worker before each step (LineStep). */
 static Err report_step(void *context) {
-  report_translating(context);
+  report_work(context);
   fault_point("translate-step");
   return ERR_OK;
 }
 
-Err share_new(Share **out, Comm *comm, Translator *translator, size_t block,
-              double step_limit) {
+Err share_new(Share **out, Comm *comm, LineWorker worker, size_t block, double step_limit) {
   Share *s;
   *out = NULL;
   TRY(mem_alloc(&s, 1, sizeof *s));
   s->comm = comm;
-  s->translator = translator;
+  s->worker = worker;
   s->step_limit = step_limit;
   s->rank = comm_rank(comm);
   s->ranks = comm_size(comm);
@@ -86,7 +85,7 @@ Err share_new(Share **out, Comm *comm, Translator *translator, size_t block,
   TRY_DONE(mem_alloc(&s->recv, ranks, sizeof *s->recv));
   TRY_DONE(mem_alloc(&s->send_n, ranks, sizeof *s->send_n));
   TRY_DONE(mem_alloc(&s->recv_n, ranks, sizeof *s->recv_n));
-  if (s->ranks > 1) translator_on_step(translator, report_step, s);
+  if (s->ranks > 1) worker.on_step(worker.self, report_step, s);
 done:
   if (err)
     share_free(s);
@@ -97,7 +96,7 @@ done:
 
 void share_free(Share *s) {
   if (!s) return;
-  if (s->ranks > 1) translator_on_step(s->translator, NULL, NULL);
+  if (s->ranks > 1) s->worker.on_step(s->worker.self, NULL, NULL);
   void *list[] = {s->plan, s->stretch, s->reply,  s->line, (void *)s->send,
                   s->recv, s->send_n,  s->recv_n, s->in};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
@@ -179,7 +178,7 @@ static Err receive_results(Share *s) {
     s->recv[r] = &s->reply[r];
     s->recv_n[r] = s->stretch[r].lines ? sizeof *s->reply : 0;
   }
-  exchange_blocks(s, "sizes of translations");
+  exchange_blocks(s, "sizes of results");
   for (int r = 1; r < s->ranks; r++) all += s->reply[r].bytes;
   TRY(mem_grow(&s->in, &s->in_cap, all + 1, 1));
   for (int r = 1; r < s->ranks; r++) {
@@ -187,12 +186,12 @@ static Err receive_results(Share *s) {
     s->recv_n[r] = (size_t)s->reply[r].bytes;
     at += s->recv_n[r];
   }
-  exchange_blocks(s, "translations");
+  exchange_blocks(s, "results");
   return ERR_OK;
 }
 
 /* Calls `take` with the results of one rank; `first` is the index of the rank's first line. */
-static Err take_results(const char *at, size_t bytes, size_t first, TranslateTake take,
+static Err take_results(const char *at, size_t bytes, size_t first, LineTake take,
                         void *context) {
   for (size_t used = 0; used < bytes;) {
     Result result;
@@ -203,40 +202,36 @@ static Err take_results(const char *at, size_t bytes, size_t first, TranslateTak
   return ERR_OK;
 }
 
-static void add_cut(ShareCut *cut, uint64_t count, uint64_t first) {
-  if (count && !cut->count) cut->first = first;
-  cut->count += count;
+static void add_cut(LineCut *cut, LineCut more) {
+  if (more.count && !cut->count) cut->first = more.first;
+  cut->count += more.count;
 }
 
-static Err run_own(Share *s, const Line *line, size_t n, TranslateTake take, void *context,
-                   ShareCut *cut) {
-  size_t count = 0;
-  translator_count_from(s->translator, s->before);
-  report_translating(s);
-  if (n) TRY(translator_run(s->translator, line, n, take, context, &count));
-  add_cut(cut, count, translator_first_cut(s->translator));
-  return ERR_OK;
+static Err run_own(Share *s, const Line *line, size_t n, LineTake take, void *context,
+                   LineCut *cut) {
+  report_work(s);
+  return n ? s->worker.run(s->worker.self, s->before, line, n, take, context, cut) : ERR_OK;
 }
 
 /* Wraps the caller's `take` on rank 0. That function may block for any time if the reader of the
  * output is slow, so the watchdog applies no time limit to it. */
 typedef struct {
   const Share *share;
-  TranslateTake take;
+  LineTake take;
   void *context;
 } Output;
 
 static Err write_result(void *context, size_t i, int k, const char *text, float score) {
   const Output *o = context;
-  comm_report(o->share->comm, COMM_NO_LIMIT, "writing translations of lines from %llu on",
+  comm_report(o->share->comm, COMM_NO_LIMIT, "writing results of lines from %llu on",
               (unsigned long long)o->share->before + 1);
   return o->take(o->context, i, k, text, score);
 }
 
-Err share_run(Share *s, const Line *line, size_t n, TranslateTake take, void *context,
-              ShareCut *cut) {
+Err share_run(Share *s, const Line *line, size_t n, LineTake take, void *context,
+              LineCut *cut) {
   Output output = {.share = s, .take = take, .context = context};
-  *cut = (ShareCut){0};
+  *cut = (LineCut){0};
   cut_stretches(s, line, n);
   if (s->ranks > 1) {
     broadcast_plan(s);
@@ -248,7 +243,7 @@ Err share_run(Share *s, const Line *line, size_t n, TranslateTake take, void *co
   for (int r = 1; r < s->ranks; r++) {
     size_t bytes = (size_t)s->reply[r].bytes;
     TRY(take_results(s->in + at, bytes, first, write_result, &output));
-    add_cut(cut, s->reply[r].cut, s->reply[r].first_cut);
+    add_cut(cut, (LineCut){s->reply[r].cut, s->reply[r].first_cut});
     first += (size_t)s->stretch[r].lines;
     at += bytes;
   }
@@ -291,15 +286,15 @@ static Err keep_result(void *context, size_t i, int k, const char *text, float s
   return str_check(&s->out);
 }
 
-static void send_results(Share *s, size_t n, const ShareCut *cut) {
+static void send_results(Share *s, size_t n, const LineCut *cut) {
   Reply reply = {s->out.len, cut->count, cut->first};
   clear_exchange(s);
   s->send[0] = &reply;
   s->send_n[0] = n ? sizeof reply : 0;
-  exchange_blocks(s, "sizes of translations");
+  exchange_blocks(s, "sizes of results");
   s->send[0] = s->out.s;
   s->send_n[0] = s->out.len;
-  exchange_blocks(s, "translations");
+  exchange_blocks(s, "results");
 }
 
 static bool is_end(const Share *s) {
@@ -310,7 +305,7 @@ static bool is_end(const Share *s) {
 
 Err share_serve(Share *s) {
   for (;;) {
-    ShareCut cut = {0};
+    LineCut cut = {0};
     size_t n;
     comm_report(s->comm, COMM_NO_LIMIT, "waiting for lines");
     broadcast_plan(s);

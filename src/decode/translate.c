@@ -238,7 +238,7 @@ static Err search_all(Translator *t, const IdList *ids, Item *item, size_t n, Re
   return ERR_OK;
 }
 
-Err translator_run(Translator *t, const Line *line, size_t n, TranslateTake take, void *context,
+Err translator_run(Translator *t, const Line *line, size_t n, LineTake take, void *context,
                    size_t *cut) {
   IdList ids = {0};
   Item *item = NULL;
@@ -278,4 +278,23 @@ void translator_count_from(Translator *t, uint64_t lines) {
 
 uint64_t translator_first_cut(const Translator *t) {
   return t->first_cut;
+}
+
+static Err run_worker(void *self, uint64_t before, const Line *line, size_t n, LineTake take,
+                      void *context, LineCut *cut) {
+  Translator *t = self;
+  size_t count = 0;
+  translator_count_from(t, before);
+  TRY(translator_run(t, line, n, take, context, &count));
+  *cut = (LineCut){count, t->first_cut};
+  return ERR_OK;
+}
+
+static void set_step(void *self, LineStep step, void *context) {
+  translator_on_step(self, step, context);
+}
+
+LineWorker translator_worker(Translator *t) {
+  return (LineWorker){
+      .self = t, .doing = "translating", .run = run_worker, .on_step = set_step};
 }

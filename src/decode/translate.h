@@ -5,15 +5,7 @@
 #define DECODE_TRANSLATE_H
 
 #include "decode/beam.h"
-
-typedef struct {
-  const char *text;
-  size_t len;
-} Line;
-
-/* Called with translation k of line i, best first, for each k < nbest. All translations of an empty
- * line are "". */
-typedef Err (*TranslateTake)(void *context, size_t i, int k, const char *text, float score);
+#include "decode/lines.h"
 
 typedef struct Translator Translator;
 /* Creates a translator. batch_rows: maximum source tokens in a batch; 0: a default for the
@@ -33,10 +25,11 @@ NODISCARD Err translator_new_for(Translator **t, const TransformerConfig *config
 void translator_free(Translator *t);
 /* Sets a function that is called before each step of a search (see beam_on_step). */
 void translator_on_step(Translator *t, BeamStep step, void *context);
-/* Translates n lines and calls `take` in their order. *cut receives the number of lines that were
+/* Translates n lines and calls `take` in their order with each translation k < nbest, best first.
+ * All translations of an empty line are "". *cut receives the number of lines that were
  * truncated because they exceed the model's positions. Lines are numbered from 1 over all calls;
  * the number is part of the random key of a sample. */
-NODISCARD Err translator_run(Translator *t, const Line *line, size_t n, TranslateTake take,
+NODISCARD Err translator_run(Translator *t, const Line *line, size_t n, LineTake take,
                              void *context, size_t *cut);
 /* Returns the number of lines of this call translated so far. For the function set by
  * translator_on_step. */
@@ -45,6 +38,8 @@ size_t translator_done(const Translator *t);
 void translator_count_from(Translator *t, uint64_t lines);
 /* Returns the number of the first line that the last call truncated. */
 uint64_t translator_first_cut(const Translator *t);
+/* Returns the translator as a worker for share.h; it must outlive the worker. */
+LineWorker translator_worker(Translator *t);
 
 /* Writes the lengths of the lines in tokens to len (n), longest first, each limited to the
  * `longest` positions of the model. */

@@ -82,15 +82,14 @@ static const OptCommand commands[] = {
      .instead = "give the texts with --input FILE, or on standard input",
      .run = cmd_classify},
     {.name = "import",
-     .summary = "make a model directory of a MarianMT model of Hugging Face",
+     .summary = "make a model directory of a model of Hugging Face",
      .usage = "--from DIR --out DIR",
-     .about = "Reads a MarianMT model (Opus-MT) as Hugging Face transformers stores it: "
-              "config.json, "
-              "model.safetensors or pytorch_model.bin, also in several files, source.spm, "
-              "target.spm "
-              "and vocab.json. Writes a model directory that 'translate' uses. Files are read, "
-              "never "
-              "executed: a pytorch_model.bin that contains more than weights is refused.",
+     .about =
+         "Reads a model as Hugging Face transformers stores it: MarianMT (Opus-MT), BERT, "
+         "DistilBERT or RoBERTa; config.json, model.safetensors or pytorch_model.bin, also "
+         "in several files, and the files of the tokenizer. Writes a model directory. "
+         "Files are read, never executed: a pytorch_model.bin that contains more than "
+         "weights is refused.",
      .examples = "  trireme import --from opus-mt-en-de --out models/en-de\n"
                  "  trireme translate --model models/en-de < test.en\n",
      .instead = "name the model with --from DIR and the output with --out DIR",

@@ -2,16 +2,19 @@
 #include "format/hf_config.h"
 
 #include <jansson.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/jsondoc.h"
 #include "base/place.h"
 
+#define LABELS_MAX   (1 << 16)
 #define CONFIG_LIMIT ((size_t)4 << 20) /* maximum bytes; labels make it larger than 10 kB */
 
-static Err parse_config(HfConfig *hf, const Str *text) {
+static Err parse_config(HfConfig *hf, const Str *text, size_t flags) {
   json_error_t error;
   TRY(jsondoc_check(str_text(text), text->len, hf->path));
-  hf->root = json_loadb(str_text(text), text->len, 0, &error);
+  hf->root = json_loadb(str_text(text), text->len, flags, &error);
   if (!hf->root)
     return err_set(ERR_WORK, "%s:%d: not JSON: %s; copy the model again", hf->path, error.line,
                    error.text);
@@ -20,8 +23,17 @@ static Err parse_config(HfConfig *hf, const Str *text) {
   return err_set(ERR_WORK, "%s is not a JSON object; copy the model again", hf->path);
 }
 
-Err hf_open(HfConfig *hf, const char *dir) {
+Err hf_open_file(HfConfig *hf, const char *dir, const char *name, size_t limit, bool reals) {
   Str text = {0};
+  hf->root = NULL;
+  TRY(file_join(hf->path, dir, name));
+  Err err = place_read_all(hf->path, limit, &text);
+  if (!err) err = parse_config(hf, &text, reals ? JSON_DECODE_INT_AS_REAL : 0);
+  str_free(&text);
+  return err;
+}
+
+Err hf_open(HfConfig *hf, const char *dir) {
   hf->root = NULL;
   TRY(place_check(dir));
   TRY(file_join(hf->path, dir, "config.json"));
@@ -30,10 +42,7 @@ Err hf_open(HfConfig *hf, const char *dir) {
                    "%s is not a model of Hugging Face: it has no config.json; pass the "
                    "directory that save_pretrained wrote or that was downloaded",
                    dir);
-  Err err = place_read_all(hf->path, CONFIG_LIMIT, &text);
-  if (!err) err = parse_config(hf, &text);
-  str_free(&text);
-  return err;
+  return hf_open_file(hf, dir, "config.json", CONFIG_LIMIT, /*reals=*/false);
 }
 
 void hf_close(HfConfig *hf) {
@@ -81,4 +90,43 @@ Err hf_flag(const HfConfig *hf, const char *key, bool fallback, bool *value) {
     return err_set(ERR_WORK, "%s: \"%s\" must be true or false", hf->path, key);
   *value = j ? json_is_true(j) : fallback;
   return ERR_OK;
+}
+
+const char *hf_architecture(const HfConfig *hf) {
+  return json_string_value(json_array_get(get_value(hf, "architectures"), 0));
+}
+
+Err hf_count_labels(const HfConfig *hf, int *labels) {
+  const json_t *names = get_value(hf, "id2label");
+  if (!names) return hf_int(hf, "num_labels", 1, LABELS_MAX, 2, labels);
+  size_t n = json_object_size(names);
+  if (n < 1 || n > LABELS_MAX)
+    return err_set(ERR_WORK, "%s: \"id2label\" must be an object with 1 to %d names", hf->path,
+                   LABELS_MAX);
+  *labels = (int)n;
+  return ERR_OK;
+}
+
+/* Returns true if the name can be a line of labels.txt. */
+static bool is_label(const char *name) {
+  for (const char *p = name; *p; p++) {
+    if ((unsigned char)*p < ' ' || *p == 127) return false;
+  }
+  return *name != '\0';
+}
+
+Err hf_print_labels(const HfConfig *hf, int labels, Str *out) {
+  const json_t *names = get_value(hf, "id2label");
+  for (int i = 0; i < labels; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "%d", i);
+    const char *name = json_string_value(json_object_get(names, key));
+    if (names && (!name || !is_label(name)))
+      return err_set(ERR_WORK,
+                     "%s: \"id2label\" has no name for label %d, or one with control "
+                     "characters; correct config.json",
+                     hf->path, i);
+    str_addf(out, "%s%s\n", name ? "" : "LABEL_", name ? name : key);
+  }
+  return str_check(out);
 }

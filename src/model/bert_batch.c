@@ -127,7 +127,9 @@ void bert_load_batch(Bert *m, const TextBatch *given, uint64_t key) {
   memcpy(batch->key, &key, sizeof key);
   copy_ints(batch->id, given->id, given->tokens, batch->tokens, 0);
   copy_ints(batch->position, given->position, given->tokens, batch->tokens, 0);
-  copy_ints(batch->segment, given->segment, given->tokens, batch->tokens, 0);
+  /* A model with one segment (RoBERTa) reads both texts of a pair as that one. */
+  copy_ints(batch->segment, m->config.segments > 1 ? given->segment : NULL, given->tokens,
+            batch->tokens, 0);
   copy_ints(batch->off, given->off, given->texts + 1, batch->sentences + 1,
             (int32_t)batch->tokens);
   if (is_mlm)

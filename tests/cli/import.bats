@@ -36,6 +36,22 @@ setup() {
   [ ! -e "$T/model" ]
 }
 
+@test "a classifier is imported with its vocabulary and its labels" {
+  run "$TRIREME" import --from "$GOLDEN/../bert_import/bert" --out "$T/model"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"softmax head of 3 labels"* ]]
+  printf 'clean\nrude\nthreat\n' | cmp - "$T/model/labels.txt"
+  cmp "$GOLDEN/../bert_import/mlm/vocab.txt" "$T/model/vocab.txt"
+  grep -q '"lower_case": true' "$T/model/model.json"
+}
+
+@test "a RoBERTa model is imported with a warning that its tokenizer is missing" {
+  run "$TRIREME" import --from "$GOLDEN/../bert_import/roberta" --out "$T/model"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"byte-level BPE of RoBERTa"*"is not imported"* ]]
+  [ ! -e "$T/model/vocab.txt" ]
+}
+
 @test "calls without a model, without an output, and of what is no model are refused" {
   run -2 "$TRIREME" import --out "$T/model"
   [[ "$output" == *"pass --from DIR"* ]]

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Writes small models as Hugging Face transformers saves them, for the tests of import. Their weights are
+those of ../bert/make_golden.py, whose golden files have the logits. Needs PyTorch, transformers and
+safetensors.
+
+  bert     BertForSequenceClassification: names of labels, tokenizer.json instead of vocab.txt
+  mlm      BertForMaskedLM: pytorch_model.bin, with the tied output weights; vocab.txt, cased
+  roberta  RobertaForSequenceClassification: no tokenizer
+  distil   DistilBertForSequenceClassification: vocab.txt without tokenizer_config.json
+  base     BertModel in several files; hidden.safetensors has its last hidden state
+"""
+import importlib.util
+import pathlib
+import shutil
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+from transformers import BertConfig, BertModel, BertTokenizer
+
+here = pathlib.Path(__file__).parent
+spec = importlib.util.spec_from_file_location("golden", here / ".." / "bert" / "make_golden.py")
+golden = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(golden)
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "e", "you", "are", "kind", "rude", "good",
+          "bad", "##s", "##ly", "##ness", ".", "!", "?", "I", "am", "the", "not", "##er", "##e", "un"]
+LABELS = ["clean", "rude", "threat"]
+
+
+def fill(model, form, cut=""):
+    """Gives a model the weights of its form; `cut` is not part of its names."""
+    params = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, theirs in golden.names(form):
+            theirs = [t[len(cut):] if t.startswith(cut) else t for t in theirs]
+            if theirs[0] not in params: continue
+            sizes = [params[t].numel() for t in theirs]
+            parts = torch.tensor(golden.value(name, sum(sizes))).split(sizes)
+            for t, part in zip(theirs, parts): params.pop(t).copy_(part.view(-1).view(model.get_parameter(t).shape))
+    assert not params, params.keys()
+    return model.eval()
+
+
+def save(name, model, **more):
+    shutil.rmtree(here / name, ignore_errors=True)
+    model.save_pretrained(here / name, **more)
+
+
+def write_vocab(name):
+    (here / name / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+
+
+assert len(PIECES) == golden.V
+model = fill(golden.build("softmax"), "softmax")
+model.config.id2label = dict(enumerate(LABELS))
+model.config.label2id = {label: i for i, label in enumerate(LABELS)}
+save("bert", model)
+write_vocab("bert")
+BertTokenizer(vocab=str(here / "bert" / "vocab.txt"), do_lower_case=True).save_pretrained(here / "bert")
+(here / "bert" / "vocab.txt").unlink()
+
+model = fill(golden.build("mlm"), "mlm")
+save("mlm", model)
+(here / "mlm" / "model.safetensors").unlink()
+(here / "mlm" / "generation_config.json").unlink(missing_ok=True)
+torch.save(model.state_dict(), here / "mlm" / "pytorch_model.bin")
+write_vocab("mlm")
+(here / "mlm" / "tokenizer_config.json").write_text('{"do_lower_case": false, "strip_accents": true}\n')
+
+model = fill(golden.build("roberta"), "roberta")
+model.config.pad_token_id = 1
+save("roberta", model)
+
+save("distil", fill(golden.build("distil"), "distil"))
+write_vocab("distil")
+
+config = golden.build("softmax").config
+model = fill(BertModel(BertConfig(**{**config.to_dict(), "architectures": None})), "softmax", "bert.")
+save("base", model, max_shard_size="24kB")
+write_vocab("base")
+batch = golden.inputs("softmax")
+del batch["labels"]
+with torch.no_grad(): hidden = model.double()(**batch).last_hidden_state
+hidden = torch.cat([h[:len(t)] for h, t in zip(hidden, golden.TEXTS)])
+save_file({"hidden": np.ascontiguousarray(hidden.numpy().astype(np.float32))}, here / "base" / "hidden.safetensors")

@@ -181,6 +181,7 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   s->seconds = opt_real(opts, "max-time");
   s->seed = (uint64_t)opt_count(opts, "seed");
   TRY(fill_schedule(&s->schedule, opts, s->task, &s->config));
+  s->max_warmup = opt_given(opts, "warmup-steps") ? 0 : s->task->max_warmup;
   s->decay_to_end = !opt_text(opts, "lr-decay-steps");
   fill_optim(&s->optim, opts);
   fill_groups(&s->groups, opts);

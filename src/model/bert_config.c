@@ -80,7 +80,8 @@ Err bert_preset(BertConfig *c, const char *name) {
     c->norm_epsilon = 1e-12f;
     return ERR_OK;
   }
-  return err_set(ERR_USAGE, "--preset %s: there is no such preset; choose one of %s", name,
+  return err_set(ERR_USAGE,
+                 "--preset %s: there is no such preset of BERT models; choose one of %s", name,
                  "bert-tiny, bert-mini, bert-small, bert-medium, bert-base, bert-large");
 }
 

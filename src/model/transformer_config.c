@@ -79,7 +79,9 @@ Err transformer_preset(TransformerConfig *c, const char *name) {
     return ERR_OK;
   }
   return err_set(ERR_USAGE,
-                 "--preset %s: there is no such preset; choose tiny, small, base or big", name);
+                 "--preset %s: there is no such preset of translation models; choose tiny, "
+                 "small, base or big",
+                 name);
 }
 
 Err transformer_check_config(const TransformerConfig *c) {

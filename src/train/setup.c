@@ -105,12 +105,20 @@ static Err plan_batches(Trainer *t, SetUp *s) {
   return t->task->kind->plan_batches(t->task, batch_tokens);
 }
 
+static uint64_t limit_warmup(const TrainSpec *spec, uint64_t steps) {
+  uint64_t most = (uint64_t)(spec->max_warmup * (double)steps);
+  bool is_limited = spec->max_warmup > 0 && most < spec->schedule.warmup;
+  return is_limited ? most : spec->schedule.warmup;
+}
+
 static Err settle_steps(Trainer *t, SetUp *s) {
   (void)s;
   const TrainSpec *spec = t->spec;
-  uint64_t warmup = spec->schedule.warmup, batches = spec->epochs * t->task->batches;
+  uint64_t batches = spec->epochs * t->task->batches;
   t->steps = spec->epochs ? (batches + t->micro_batches - 1) / t->micro_batches : spec->steps;
   t->schedule = spec->schedule;
+  uint64_t warmup = limit_warmup(spec, t->steps);
+  t->schedule.warmup = warmup;
   if (spec->decay_to_end) t->schedule.decay = t->steps > warmup ? t->steps - warmup : 1;
   if (world_is_writer(&t->world) && warmup > t->steps)
     log_warn(

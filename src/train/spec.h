@@ -30,6 +30,7 @@ typedef struct {
   double seconds;         /* time limit of this process; 0: none */
   uint64_t seed;
   Schedule schedule;
+  double max_warmup; /* longest warm-up as a share of the steps; 0: no limit */
   bool decay_to_end; /* the decay of the schedule ends with the last step */
   OptimSpec optim;
   GroupSpec groups; /* weights without weight decay, learning rates of layers, frozen layers */

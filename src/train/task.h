@@ -71,6 +71,9 @@ struct TaskKind {
   /* Returns the peak learning rate if --lr is not given and the schedule is not noam. NULL: the
    * general default. */
   double (*default_lr)(const ModelConfig *config);
+  /* Longest warm-up as a share of the steps of the run, unless --warmup-steps is given; 0: no
+   * limit. */
+  double max_warmup;
   /* Prints what a data set of this task contains; `opts` are those of the command inspect. NULL:
    * inspect fails. */
   Err (*inspect)(const OptSet *opts);

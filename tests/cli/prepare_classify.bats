@@ -231,9 +231,9 @@ with_fault() {
   grep -q "stopped by a signal; nothing was written" log
 }
 
-@test "train and translate refuse the data set with its task" {
+@test "another task refuses the data set" {
   prepare other --label-column class
-  run -1 "$TRIREME" train --data other --run r --steps 1
+  run -1 "$TRIREME" train --task translate --data other --run r --steps 1
   [[ "$output" == *"other is a data set for the task classify, not for translate"* ]]
 }
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env bats
-# train on data sets of labeled texts: what a classifier learns, ranks, resume, and refused options.
+# train on data sets of labeled texts: what a classifier learns, metrics, ranks, resume, and refused options.
 
 bats_require_minimum_version 1.5.0
+load ../ranks/support
 
-# A model that trains in a second, and steps that suffice for the words below.
+# A model that trains in a second.
 SMALL=(--preset bert-tiny --d-model 32 --ffn-dim 64 --heads 2 --lr 5e-3 --warmup-steps 5 --batch-tokens 256
   --threads 1 --device cpu --system-metrics no --quiet)
 
-# table FILE ROWS PROGRAM: writes a table of ROWS random texts. PROGRAM makes the fields after the text of $i, and may
-# add words to @w.
+# table FILE ROWS PROGRAM: appends rows with random texts to a table. PROGRAM, in Perl, returns the other fields of row
+# $i, and may add words to @w.
 table() {
   perl -e '
     my ($rows, $program) = @ARGV;
@@ -23,28 +24,29 @@ table() {
 
 # prepare OUT [OPTION…]
 prepare() {
-  local out=$1
-  shift
-  "$TRIREME" prepare --quiet --task classify --text-column text --vocab vocab.txt --split 0.25 --out "$out" "$@" > prepare.log
+  "$TRIREME" prepare --quiet --task classify --text-column text --vocab vocab.txt --out "$@" > prepare.log
 }
 
 setup_file() {
   cd "$BATS_FILE_TMPDIR"
   printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' a b c d e f g h good bad loud > vocab.txt
-  echo text,class,loud,score > train.csv
-  # The class is decided by one word, the label loud by another, and the score is the sum of both.
-  table train.csv 240 'my $y = $i % 2; my $l = $i % 3 == 0 || 0;
-    push @w, $y ? "good" : "bad"; unshift @w, "loud" if $l;
-    ($y ? "yes" : "no") . "," . $l . "," . ($y + $l)'
-  prepare classes --train train.csv --label-column class
+  echo text,class,good,loud,score > train.csv
+  # One word decides the class, another the label loud, which is not known in some rows; the score is the sum of both.
+  table train.csv 240 'my ($y, $l) = ($i % 2, $i % 3 == 0 || 0);
+    push @w, $y ? "good" : "bad";
+    unshift @w, "loud" if $l;
+    join ",", $y ? "yes" : "no", $y, $i % 10 ? $l : "", $y + $l'
+  prepare classes --train train.csv --label-column class --split 0.25
+  prepare labels --train train.csv --label-column good --label-column loud --split 0.25
+  prepare numbers --train train.csv --label-column score --label-type number --split 0.25
 }
 
 setup() {
   cd "$BATS_FILE_TMPDIR"
 }
 
-# train DATA RUN [OPTION…]
-train() {
+# fit DATA RUN [OPTION…]: trains.
+fit() {
   "$TRIREME" train --data "$1" --run "$2" "${SMALL[@]}" "${@:3}"
 }
 
@@ -59,36 +61,186 @@ above() {
   local value
   value=$(metric "$1" "$2")
   echo "$2 $value"
-  perl -e 'exit !($ARGV[0] >= $ARGV[1])' "$value" "$3"
+  perl -e 'exit !($ARGV[0] ne "none" && $ARGV[0] >= $ARGV[1])' "$value" "$3"
 }
 
-# same_weights RUN RUN
-same_weights() {
-  cmp "$1/checkpoints/latest/weights.safetensors" "$2/checkpoints/latest/weights.safetensors"
+# validations RUN: prints all metrics of all validations, without their times.
+validations() {
+  perl -MJSON::PP -ne 'my $r = decode_json($_);
+    my @names = grep { /^valid_/ && $_ ne "valid_seconds" } sort keys %$r;
+    print join(" ", $r->{step}, map { "$_=$r->{$_}" } @names), "\n" if @names' "$1/metrics.jsonl"
 }
 
-# refused WORDS [OPTION…]: train fails with a message that has the words, and writes nothing.
+# refused WORDS DATA [OPTION…]: train fails with a message that has the words, and writes nothing.
 refused() {
-  local words=$1
-  shift
-  run --separate-stderr "$TRIREME" train --run refused "${SMALL[@]}" "$@"
+  run --separate-stderr "$TRIREME" train --data "$2" --run refused "${SMALL[@]}" "${@:3}"
   echo "$stderr"
-  [ "$status" -eq 2 ]
-  [[ "$stderr" == *"$words"* ]]
+  [ "$status" -ne 0 ]
+  [[ "$stderr" == *"$1"* ]]
   [ ! -e refused ]
 }
 
 @test "a classifier learns classes that words decide; the task follows from the data set" {
-  run -0 train classes learned --steps 60 --valid-every 30 --save-every 30
+  run -0 fit classes learned --steps 60 --valid-every 30 --save-every 30
   [[ "$output" == *"best: macro-F1 "*" at step "* ]]
   above learned valid_accuracy 0.9
   above learned valid_f1_macro 0.9
   above learned valid_auc 0.9
+  above learned accuracy 0.6
+  above learned tokens_per_s 1
+  [ "$(metric learned valid_mae)" = none ]
   grep -q '^task = classify$' learned/config
   grep -q '"task": "classify"' learned/checkpoints/best/training.json
-  # The directory of the model is complete.
-  cmp classes/labels.txt learned/checkpoints/best/labels.txt
-  cmp classes/vocab.txt learned/checkpoints/best/vocab.txt
-  grep -q '"head": "softmax"' learned/checkpoints/best/model.json
-  grep -q '"lower_case": true' learned/checkpoints/best/model.json
+}
+
+@test "the directory of a checkpoint has what inference needs" {
+  fit classes complete --steps 2
+  local best=complete/checkpoints/best
+  cmp classes/labels.txt $best/labels.txt
+  cmp classes/vocab.txt $best/vocab.txt
+  perl -MJSON::PP -e '
+    my $m = decode_json(join "", <STDIN>);
+    die "head" unless $m->{head} eq "softmax" && $m->{labels} == 2;
+    die "ids" unless $m->{max_tokens} == 512 && $m->{lower_case} && $m->{strip_accents} && !$m->{pairs};
+    die "files" unless $m->{files}{"vocab.txt"} && $m->{files}{"labels.txt"};' < $best/model.json
+}
+
+@test "several labels: the head is a sigmoid, and labels that are not known count nowhere" {
+  run -0 fit labels several --steps 80 --valid-every 40
+  above several valid_auc 0.9
+  above several valid_f1_macro 0.8
+  [ "$(metric several accuracy)" = none ]
+  [ "$(metric several valid_mcc)" = none ]
+  grep -q '"head": "sigmoid"' several/checkpoints/best/model.json
+}
+
+@test "numbers: the squared error falls, and the lowest is the best" {
+  run -0 fit numbers regression --steps 100 --valid-every 50
+  [[ "$output" == *"best: loss "* ]]
+  above regression valid_pearson 0.8
+  perl -e 'exit !($ARGV[0] < 0.3)' "$(metric regression valid_nll)"
+  [ "$(metric regression valid_f1_macro)" = none ]
+  grep -q '"head": "square"' regression/checkpoints/best/model.json
+}
+
+@test "pairs of texts are trained" {
+  perl -e 'print "q,p,class\n"; printf "%s,%s,%d\n", ("good", "bad")[$_ % 2], ("a b", "c")[$_ % 3 == 0], $_ % 2 for 0 .. 39' > pairs.csv
+  "$TRIREME" prepare --quiet --task classify --train pairs.csv --text-column q --text-column p --label-column class \
+    --vocab vocab.txt --split 0.25 --out pairs > /dev/null
+  run -0 fit pairs paired --steps 2
+  grep -q '"pairs": true' paired/checkpoints/best/model.json
+}
+
+@test "--metric selects the best checkpoint, and the log shows it" {
+  run -0 "$TRIREME" train --data classes --run chosen "${SMALL[@]:0:${#SMALL[@]}-1}" --steps 4 --valid-every 2 --metric mcc
+  [[ "$output" == *"valid    step 2  loss "*"  accuracy "*"  macro-F1 "*"  AUC "*"  MCC "* ]]
+  [[ "$output" == *"best: MCC "* ]]
+  run -2 "$TRIREME" train --run chosen --resume --quiet --steps 6 --metric loss
+  [[ "$output" == *"--metric is loss and was mcc"* ]]
+}
+
+@test "--patience ends a run whose metric does not get better" {
+  # With a learning rate of 0 every validation has the same loss.
+  run -0 fit classes early --steps 50 --valid-every 2 --lr 0 --metric log-loss --patience 2
+  [[ "$output" == *"ended early at step 6 "* ]]
+  [[ "$output" == *"best: loss "*" at step 2,"* ]]
+}
+
+@test "validation with one class alone has no AUC, and --metric auc is refused" {
+  { echo text,class; echo a good,yes; echo b good,yes; } > one.csv
+  prepare one --train train.csv --label-column class --valid one.csv
+  run -0 fit one alone --steps 2
+  [ "$(metric alone valid_auc)" = none ]
+  above alone valid_accuracy 0
+  refused "--metric auc is not defined: all validation texts have the same labels" one --metric auc
+}
+
+@test "a data set without validation trains, without a best checkpoint" {
+  prepare plain --train train.csv --label-column class
+  run -0 fit plain unjudged --steps 2
+  [ -e unjudged/checkpoints/latest/labels.txt ]
+  [ ! -e unjudged/checkpoints/best ]
+}
+
+@test "class weights of 1 change nothing, others change the loss but not its plain part" {
+  fit classes unweighted --steps 3 --log-every 1 --lr-scheduler constant > /dev/null
+  fit classes ones --steps 3 --log-every 1 --lr-scheduler constant --class-weights 1,1 > /dev/null
+  same_state unweighted ones
+  fit classes weighted --steps 1 --log-every 1 --class-weights 2,2 > /dev/null
+  perl -e 'exit !(abs($ARGV[0] - 2 * $ARGV[1]) < 1e-4)' "$(metric weighted loss)" "$(metric weighted nll)"
+}
+
+@test "--class-weights balanced gives every class the same share of the loss" {
+  echo text,class > rare.csv
+  table rare.csv 80 '$i % 4 ? "no" : "yes"'
+  prepare rare --train rare.csv --label-column class
+  # 20 of 80 texts are yes: the weights are 80 / (2 * 60) and 80 / (2 * 20).
+  fit rare balanced --steps 2 --class-weights balanced > /dev/null
+  fit rare listed --steps 2 --class-weights 0.66666667,2 > /dev/null
+  same_state balanced listed
+}
+
+@test "frozen layers keep their weights, and layers may have their own learning rates" {
+  run -0 fit classes frozen --steps 2 --freeze-layers 1 --layer-lr-decay 0.5
+  run -0 fit classes whole --steps 2
+  run ! cmp -s frozen/checkpoints/latest/weights.safetensors whole/checkpoints/latest/weights.safetensors
+}
+
+@test "a resumed run ends with the same bits, and refuses another data set" {
+  local options=(--lr-scheduler constant --valid-every 4 --save-every 4 --seed 5)
+  fit classes straight "${options[@]}" --steps 12 > /dev/null
+  fit classes parts "${options[@]}" --steps 5 > /dev/null
+  run -2 "$TRIREME" train --run parts --resume --quiet --steps 12 --data labels
+  "$TRIREME" train --run parts --resume --quiet --steps 12 > /dev/null
+  same_state straight parts
+  # The first part validates at its end too.
+  validations straight > want
+  validations parts | grep -v '^5 ' > got
+  diff want got
+}
+
+@test "1, 2 and 4 ranks end with the same bits and scores under --reproducible" {
+  need_mpi
+  local options=(--reproducible --micro-batches 4 --batch-tokens 64 --steps 6 --valid-every 3) n
+  fit classes rank1 "${options[@]}" > /dev/null
+  validations rank1 > want
+  for n in 2 4; do
+    mpirun -n $n "$TRIREME" train --data classes --run rank$n "${SMALL[@]}" "${options[@]}" > /dev/null
+    same_state rank1 rank$n
+    validations rank$n > got
+    diff want got
+  done
+}
+
+@test "launch starts two ranks that train a classifier" {
+  timeout 300 "$TRIREME" launch --nproc-per-node 2 -- \
+    train --data classes --run launched "${SMALL[@]}" --reproducible --micro-batches 2 --steps 4 --valid-every 2 > launch.log 2>&1 || { cat launch.log; false; }
+  fit classes single --reproducible --micro-batches 2 --steps 4 --valid-every 2 > /dev/null
+  same_state single launched
+}
+
+@test "report and watch describe the run of a classifier" {
+  fit classes seen --steps 6 --valid-every 2 --log-every 1 > /dev/null
+  run -0 "$TRIREME" report seen --out seen.html
+  [[ "$output" == *"for 6 steps"* ]]
+  run -0 "$TRIREME" watch --once seen
+  [[ "$output" == *"valid_nll"* ]]
+}
+
+@test "options of another task and wrong values are refused" {
+  refused "--beam-size is an option of --task translate, not of classify" classes --beam-size 2
+  refused "--encoder-layers is an option of --task translate, not of classify" classes --encoder-layers 2
+  refused "--metric is an option of --task classify, not of translate" classes --task translate --metric auc
+  refused "classes is a data set for the task classify, not for translate" classes --task translate --preset tiny
+  refused "--preset small: there is no such preset of BERT models" classes --preset small
+  refused "--metric mae is not defined: the labels of this data set are no numbers" classes --metric mae
+  refused "--metric mcc is not defined: a text of this data set may have several labels" labels --metric mcc
+  refused "--metric auc is not defined: the labels of this data set are numbers" numbers --metric auc
+  refused "--class-weights balanced needs classes" numbers --class-weights balanced
+  for list in 1 1,2,3 1,x 1,0 1,-1 1,nan 1,inf , ''; do
+    refused "--class-weights '$list' is neither none, balanced nor a list of 2 numbers" classes --class-weights "$list"
+  done
+  { echo text,class; echo a b c d e f g h a b c d e f g h a b,yes; } > long.csv
+  prepare long --train train.csv --label-column class --valid long.csv
+  refused "cannot hold the longest validation text, 20 tokens; give --batch-tokens 20" long --batch-tokens 16
 }

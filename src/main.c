@@ -127,7 +127,7 @@ static const OptCommand commands[] = {
     {.name = "bench",
      .summary = "measure the speed of this machine",
      .usage = "reader DIR | train --lengths FILE [--preset NAME] | translate --lengths FILE "
-              "[--preset NAME] | allreduce",
+              "[--preset NAME] | allreduce | scale [--ranks LIST] -- COMMAND ...",
      .about =
          "reader: tokens per second of packed batches read from a data set; it "
          "takes " BENCH_READER ". "
@@ -135,14 +135,20 @@ static const OptCommand commands[] = {
          "takes " BENCH_TRAIN ". "
          "translate: beam search on the same; it takes " BENCH_TRANSLATE ". "
          "allreduce: the gradient all-reduce of train on arrays of several sizes; it "
-         "takes " BENCH_ALLREDUCE ". All take " BENCH_ALL ".",
-     .examples = "  trireme bench reader data/demo --batch-tokens 25600\n"
-                 "  trireme bench train --lengths lengths.tsv --preset small --batch-tokens "
-                 "2048\n"
-                 "  mpirun -n 2 trireme bench allreduce\n",
+         "takes " BENCH_ALLREDUCE ". "
+         "scale: the time of train, translate or classify on 1, 2, … ranks, one run after the "
+         "other, with speed-up, efficiency, loss and metric; it takes " BENCH_SCALE
+         ". All take " BENCH_ALL ".",
+     .examples =
+         "  trireme bench reader data/demo --batch-tokens 25600\n"
+         "  trireme bench train --lengths lengths.tsv --preset small --batch-tokens "
+         "2048\n"
+         "  mpirun -n 2 trireme bench allreduce\n"
+         "  trireme bench scale --ranks 1,2,4 -- train --data data/demo --run runs/scale "
+         "--steps 200 --threads 1\n",
      .operands = "the name of a bench",
      .min_operands = 1,
-     .max_operands = 2,
+     .max_operands = BENCH_OPERANDS,
      .run = cmd_bench},
     {.name = "plan",
      .summary = "predict time, cost and memory on machines you do not have",

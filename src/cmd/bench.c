@@ -93,7 +93,8 @@ typedef struct {
 static const Bench benches[] = {{"reader", bench_reader, 2, BENCH_READER, false},
                                 {"train", bench_train, 1, BENCH_TRAIN, false},
                                 {"translate", bench_translate, 1, BENCH_TRANSLATE, false},
-                                {"allreduce", bench_allreduce, 1, BENCH_ALLREDUCE, true}};
+                                {"allreduce", bench_allreduce, 1, BENCH_ALLREDUCE, true},
+                                {"scale", bench_scale, BENCH_OPERANDS, BENCH_SCALE, false}};
 #define BENCHES (sizeof benches / sizeof *benches)
 
 /* Returns true if `list`, such as "--one, --two", contains --name. */
@@ -151,5 +152,6 @@ Err cmd_bench(OptSet *opts) {
     return b->run(opts);
   }
   return err_set(ERR_USAGE,
-                 "there is no bench '%s'; pass reader, train, translate or allreduce", what);
+                 "there is no bench '%s'; pass reader, train, translate, allreduce or scale",
+                 what);
 }

@@ -15,17 +15,20 @@ NODISCARD Err bench_read_lengths(Lengths *l, const char *path);
 
 /* The options that each bench accepts in addition to BENCH_ALL. Help prints these lists and
  * cmd_bench refuses every option that is not in them. */
-#define BENCH_ALL    "--json, --quiet, --config"
-#define BENCH_READER "--batch-tokens, --seed, --time"
-#define BENCH_TRAIN  "--lengths, --preset, --vocab-size, --batch-tokens, --steps, " BENCH_BACKEND
+#define BENCH_OPERANDS 4096 /* largest number of words of a command for `bench scale` */
+#define BENCH_ALL      "--json, --quiet, --config"
+#define BENCH_READER   "--batch-tokens, --seed, --time"
+#define BENCH_TRAIN    "--lengths, --preset, --vocab-size, --batch-tokens, --steps, " BENCH_BACKEND
 #define BENCH_TRANSLATE \
   "--lengths, --preset, --vocab-size, --batch-tokens, --beam-size, " BENCH_BACKEND
 #define BENCH_ALLREDUCE \
   "--bytes, --max-bytes, --time, --allreduce-transport, --device, --threads"
+#define BENCH_SCALE   "--ranks"
 #define BENCH_BACKEND "--device, --precision, --threads"
 
 NODISCARD Err bench_train(const OptSet *opts);
 NODISCARD Err bench_translate(const OptSet *opts);
 NODISCARD Err bench_allreduce(const OptSet *opts);
+NODISCARD Err bench_scale(const OptSet *opts);
 
 #endif

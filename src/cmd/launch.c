@@ -89,10 +89,11 @@ static const char *find_option(const char *const *argv, int args, const char *na
 static Err check_command(const char *name) {
   for (size_t i = 0; i < sizeof rank_commands / sizeof *rank_commands; i++)
     if (strcmp(name, rank_commands[i]) == 0) return ERR_OK;
-  return err_set(ERR_USAGE,
-                 "launch starts train, translate, prepare or bench, not '%s': trireme launch "
-                 "[options] -- train ...",
-                 name);
+  return err_set(
+      ERR_USAGE,
+      "launch starts train, translate, classify, prepare or bench, not '%s': trireme launch "
+      "[options] -- train ...",
+      name);
 }
 
 /* Refuses arguments that are not UTF-8, because messages between machines are JSON. */

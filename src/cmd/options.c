@@ -321,6 +321,10 @@ const OptSpec cmd_general_options[] = {
     BYTES("bytes", "SIZE", NULL, 64, 4294967296.0, "bench", "What to show",
           "allreduce: measure one array of this size instead of several sizes"),
 
+    TEXT("ranks", "LIST", NULL, "bench", "What to show",
+         "scale: numbers of ranks, say 1,2,4 or 1..4 (default: 1, 2, 4 … and the number of "
+         "cores)"),
+
     /* Options of doctor */
     TEXT("run", "DIR", NULL, "doctor", "The planned run",
          "Directory of the run, which need not exist: its disk is measured (default: the "

@@ -253,7 +253,7 @@ stopped() {
   run -2 "$TRIREME" launch
   [[ "$output" =~ "no command given: trireme launch [options] -- train" ]]
   run -2 "$TRIREME" launch -- score
-  [[ "$output" =~ "launch starts train, translate, prepare or bench, not 'score'" ]]
+  [[ "$output" =~ "launch starts train, translate, classify, prepare or bench, not 'score'" ]]
   run -2 "$TRIREME" launch --worker
   [[ "$output" =~ "TRIREME_AGENT names no socket" ]]
   run -2 "$TRIREME" launch --standalone --nnodes 2 -- train

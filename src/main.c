@@ -136,7 +136,8 @@ static const OptCommand commands[] = {
          "translate: beam search on the same; it takes " BENCH_TRANSLATE ". "
          "allreduce: the gradient all-reduce of train on arrays of several sizes; it "
          "takes " BENCH_ALLREDUCE ". "
-         "scale: the time of train, translate or classify on 1, 2, … ranks, one run after the "
+         "scale: the time of train, translate or classify on several numbers of ranks, one run "
+         "after the "
          "other, with speed-up, efficiency, loss and metric; it takes " BENCH_SCALE
          ". All take " BENCH_ALL ".",
      .examples =
@@ -144,8 +145,8 @@ static const OptCommand commands[] = {
          "  trireme bench train --lengths lengths.tsv --preset small --batch-tokens "
          "2048\n"
          "  mpirun -n 2 trireme bench allreduce\n"
-         "  trireme bench scale --ranks 1,2,4 -- train --data data/demo --run runs/scale "
-         "--steps 200 --threads 1\n",
+         "  trireme bench scale --ranks 1,2,4 -- train --data data/demo --run runs/s \\\n"
+         "    --steps 200 --threads 1\n",
      .operands = "the name of a bench",
      .min_operands = 1,
      .max_operands = BENCH_OPERANDS,

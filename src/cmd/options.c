@@ -322,7 +322,8 @@ const OptSpec cmd_general_options[] = {
           "allreduce: measure one array of this size instead of several sizes"),
 
     TEXT("ranks", "LIST", NULL, "bench", "What to show",
-         "scale: numbers of ranks, say 1,2,4 or 1..4 (default: 1, 2, 4 … and the number of "
+         "scale: numbers of ranks, say 1,2,4 or 1..4 (default: 1, 2, 4, 8 and so on, and the "
+         "number of "
          "cores)"),
 
     /* Options of doctor */

@@ -94,6 +94,19 @@ static const OptCommand commands[] = {
                  "  trireme translate --model models/en-de < test.en\n",
      .instead = "name the model with --from DIR and the output with --out DIR",
      .run = cmd_import},
+    {.name = "export",
+     .summary = "write a model for Hugging Face transformers or CTranslate2",
+     .usage = "MODEL --to hf|ctranslate2 --out DIR",
+     .about = "Writes a directory that the other program loads, with the files of the "
+              "tokenizer. MODEL is a run (its best checkpoint), a checkpoint or a model "
+              "directory. transformers has the form of MarianMT only, which imported models "
+              "have; CTranslate2 runs every translation model.",
+     .examples = "  trireme export runs/demo --to ctranslate2 --out demo-ct2\n"
+                 "  trireme export models/en-de --to hf --out en-de-hf\n",
+     .operands = "the MODEL to export",
+     .min_operands = 1,
+     .max_operands = 1,
+     .run = cmd_export},
     {.name = "score",
      .summary = "compute BLEU, chrF, TER, WER, or scores of a classifier",
      .usage = "--ref FILE [--ref FILE ...] [--metrics LIST] < hypotheses",

@@ -229,7 +229,7 @@ static Err open_job(Job *job, const OptSet *opts) {
       .self = job, .doing = "classifying", .run = run_worker, .on_step = set_step};
   size_t tokens = opt_given(opts, "batch-tokens") ? (size_t)opt_count(opts, "batch-tokens") : 0;
   TRY(infer_open_backend(&job->backend, opts, job->comm));
-  TRY(infer_find_model(opt_text(opts, "model"), dir));
+  TRY(infer_find_model("--model ", opt_text(opts, "model"), dir));
   TRY(infer_agree(job->comm, opts, dir));
   TRY(classifier_open(&job->classifier, &job->backend, dir));
   TRY(check_model(job, opts));

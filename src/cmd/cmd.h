@@ -16,6 +16,7 @@ NODISCARD Err cmd_train(OptSet *opts);
 NODISCARD Err cmd_translate(OptSet *opts);
 NODISCARD Err cmd_classify(OptSet *opts);
 NODISCARD Err cmd_import(OptSet *opts);
+NODISCARD Err cmd_export(OptSet *opts);
 NODISCARD Err cmd_score(OptSet *opts);
 NODISCARD Err cmd_bench(OptSet *opts);
 NODISCARD Err cmd_doctor(OptSet *opts);

@@ -50,35 +50,48 @@ static bool find_nearby(const char *given, char best[FILE_PATH_MAX]) {
   return false;
 }
 
-static Err refuse_missing(const char *given) {
+static Err refuse_missing(const char *option, const char *given) {
   char best[FILE_PATH_MAX];
   if (find_nearby(given, best))
-    return err_set(ERR_WORK,
-                   "--model %s: there is no such directory; its run has a model in %s", given,
-                   best);
+    return err_set(ERR_WORK, "%s%s: there is no such directory; its run has a model in %s",
+                   option, given, best);
   return err_set(
       ERR_WORK,
-      "--model %s: there is no such directory; give a directory with a model.json: a "
+      "%s%s: there is no such directory; give a directory with a model.json: a "
       "run of 'trireme train' (RUN), a checkpoint (RUN/checkpoints/best) or RUN/average",
-      given);
+      option, given);
 }
 
-Err infer_find_model(const char *given, char dir[FILE_PATH_MAX]) {
+Err infer_find_model(const char *option, const char *given, char dir[FILE_PATH_MAX]) {
   char model[FILE_PATH_MAX], checkpoints[FILE_PATH_MAX];
   TRY(place_check(given));
   TRY(file_join(model, given, "model.json"));
   TRY(file_join(checkpoints, given, "checkpoints"));
-  if (!place_exists(given)) return refuse_missing(given);
+  if (!place_exists(given)) return refuse_missing(option, given);
   if (place_exists(model)) {
     memcpy(dir, given, strlen(given) + 1);
     return ERR_OK;
   }
   if (place_type(checkpoints) == PLACE_DIRECTORY) return find_checkpoint(given, dir);
-  return err_set(
-      ERR_WORK,
-      "--model %s: it is not a model, as it has no model.json; give a run of 'trireme "
-      "train' (RUN), a checkpoint (RUN/checkpoints/best) or RUN/average",
-      given);
+  return err_set(ERR_WORK,
+                 "%s%s: it is not a model, as it has no model.json; give a run of 'trireme "
+                 "train' (RUN), a checkpoint (RUN/checkpoints/best) or RUN/average",
+                 option, given);
+}
+
+Err infer_check_older_model(const char *dir) {
+  char path[FILE_PATH_MAX];
+  bool whole;
+  TRY(file_join(path, dir, "training.json"));
+  if (!place_exists(path)) {
+    log_warn(
+        "%s is not verified: its model.json, of an earlier version, has no checksums; damage "
+        "would not be detected",
+        dir);
+    return ERR_OK;
+  }
+  TRY(checkpoint_check(dir, /*model_only=*/true, &whole));
+  return whole ? ERR_OK : ERR_WORK; /* err_message() has the reason */
 }
 
 /* Reports a wrong --input before a large model is loaded. */

@@ -19,9 +19,13 @@
 NODISCARD Err infer_check_files(const OptSet *opts, const Comm *comm);
 /* Opens the backend of --device, --precision and --threads for this rank. */
 NODISCARD Err infer_open_backend(Backend *backend, const OptSet *opts, const Comm *comm);
-/* Finds the model that --model names: a model directory (a checkpoint is one too), or a run, of which
- * the best checkpoint is taken or, if there is none, the newest one that is not damaged. */
-NODISCARD Err infer_find_model(const char *given, char dir[FILE_PATH_MAX]);
+/* Finds the model that `given` names: a model directory (a checkpoint is one too), or a run, of which
+ * the best checkpoint is taken or, if there is none, the newest one that is not damaged. `option`
+ * precedes the path in messages: "--model ", or "" for an operand. */
+NODISCARD Err infer_find_model(const char *option, const char *given, char dir[FILE_PATH_MAX]);
+/* Verifies a checkpoint whose model.json is of version 1: the checksums of its files are in
+ * training.json. Warns if there are none. */
+NODISCARD Err infer_check_older_model(const char *dir);
 /* Fails unless all ranks have the same options and the same model. */
 NODISCARD Err infer_agree(Comm *comm, const OptSet *opts, const char *dir);
 

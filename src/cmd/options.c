@@ -382,6 +382,11 @@ const OptSpec cmd_general_options[] = {
          "Directory of a model of Hugging Face: config.json, weights, tokenizer files"),
     TEXT("out", "DIR", NULL, "import", G_OUT, "Model directory to write; it must not exist"),
 
+    /* Options of export */
+    CHOICE("to", "FORM", NULL, "hf|ctranslate2", "export", G_OUT,
+           "Program that reads the model: hf is Hugging Face transformers"),
+    TEXT("out", "DIR", NULL, "export", G_OUT, "Directory to write; it must not exist"),
+
     /* Options of report */
     TEXT("out", "FILE", NULL, "report", G_OUT,
          "File to write; '-' is standard output (default report.html; with --markdown and "
@@ -548,7 +553,7 @@ const OptSpec cmd_general_options[] = {
     FLAG("quiet",
          "prepare inspect score bench train translate classify doctor launch cluster report "
          "board plan "
-         "import",
+         "import export",
          G_RUN, "No progress, only warnings and errors"),
     {0},
 };

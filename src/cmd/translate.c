@@ -15,7 +15,6 @@
 #include "model/bert.h"
 #include "model/store.h"
 #include "model/weights.h"
-#include "train/checkpoint.h"
 
 /* Number of lines that are sorted by length and translated together; a GPU needs large
  * batches. */
@@ -37,22 +36,6 @@ typedef struct {
   int nbest;
 } Job;
 
-/* Checkpoints of model.json version 1 have the checksums of their files in training.json. */
-static Err check_older_model(const char *dir) {
-  char path[FILE_PATH_MAX];
-  bool whole;
-  TRY(file_join(path, dir, "training.json"));
-  if (!place_exists(path)) {
-    log_warn(
-        "%s is not verified: its model.json, of an earlier version, has no checksums; damage "
-        "would not be detected",
-        dir);
-    return ERR_OK;
-  }
-  TRY(checkpoint_check(dir, /*model_only=*/true, &whole));
-  return whole ? ERR_OK : ERR_WORK; /* err_message() has the reason */
-}
-
 static bool is_classifier(const ModelConfig *model) {
   const BertConfig *config = bert_config(model);
   return config && bert_is_classifier(config);
@@ -71,7 +54,7 @@ static Err open_model(Job *job, const char *dir) {
                    dir, model.family->name,
                    is_classifier(&model) ? ": use 'trireme classify' for it" : "");
   job->config = *config;
-  if (!sums.known) TRY(check_older_model(dir));
+  if (!sums.known) TRY(infer_check_older_model(dir));
   TRY(transformer_lay_out_params(&job->params, config));
   TRY(file_join(path, dir, "weights.safetensors"));
   TRY(store_load_weights(&job->params, &sums, path, &job->w));
@@ -165,7 +148,7 @@ static double step_limit(const Job *job, size_t batch_rows, int beam) {
 static Err open_job(Job *job, const OptSet *opts, const BeamSpec *spec) {
   char dir[FILE_PATH_MAX];
   TRY(infer_open_backend(&job->backend, opts, job->comm));
-  TRY(infer_find_model(opt_text(opts, "model"), dir));
+  TRY(infer_find_model("--model ", opt_text(opts, "model"), dir));
   TRY(infer_agree(job->comm, opts, dir));
   TRY(open_model(job, dir));
   size_t rows = opt_given(opts, "batch-tokens") ? (size_t)opt_count(opts, "batch-tokens") : 0;

@@ -78,6 +78,11 @@ Err tokenizer_open_pair(Tokenizer *t, const char *dir) {
                  lacks_eos ? "</s>" : "<unk>");
 }
 
+const char *tokenizer_piece(const Tokenizer *t, int32_t id) {
+  if (t->pair_) return tokenizer_pair_piece(t->pair_, id);
+  return id >= 0 && id < t->vocab ? sp_piece(t->model_, id) : NULL;
+}
+
 void tokenizer_close(Tokenizer *t) {
   tokenizer_pair_close(t->pair_);
   wordcache_free(t->cache_);

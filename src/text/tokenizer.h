@@ -42,6 +42,9 @@ void tokenizer_close(Tokenizer *t);
 NODISCARD Err tokenizer_encode(const Tokenizer *t, const char *text, size_t len, IdList *ids);
 /* Appends the text of the ids; control ids (pad, bos, eos) produce no text. */
 NODISCARD Err tokenizer_decode(const Tokenizer *t, const int32_t *ids, size_t n, Str *text);
+/* Returns the text of the piece with this id, valid until the tokenizer is closed; NULL if the id has
+ * none. */
+const char *tokenizer_piece(const Tokenizer *t, int32_t id);
 
 typedef struct {
   const char *type; /* model type: "bpe" or "unigram" */

@@ -151,6 +151,11 @@ int tokenizer_pair_find(const TokenizerPair *p, const char *piece) {
   return n == NO_PIECE ? -1 : p->id[n];
 }
 
+const char *tokenizer_pair_piece(const TokenizerPair *p, int32_t id) {
+  if (id < 0 || id >= p->vocab || p->piece[id] == NO_PIECE) return NULL;
+  return stringmap_text(&p->pieces, p->piece[id]);
+}
+
 typedef struct {
   const TokenizerPair *pair;
   IdList *ids;
@@ -203,9 +208,8 @@ Err tokenizer_pair_decode(const TokenizerPair *p, const int32_t *ids, size_t n, 
   size_t count = 0;
   TRY(mem_alloc(&piece, n, sizeof *piece));
   for (size_t i = 0; i < n; i++) {
-    if (ids[i] < 0 || ids[i] >= p->vocab || p->piece[ids[i]] == NO_PIECE) continue;
-    piece[count] = stringmap_text(&p->pieces, p->piece[ids[i]]);
-    if (!is_special(piece[count])) count++;
+    piece[count] = tokenizer_pair_piece(p, ids[i]);
+    if (piece[count] && !is_special(piece[count])) count++;
   }
   Str plain = {0};
   Err err = sp_decode_pieces(p->target, piece, count, &plain);

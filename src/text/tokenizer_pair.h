@@ -17,6 +17,8 @@ void tokenizer_pair_close(TokenizerPair *p); /* accepts NULL */
 int tokenizer_pair_vocab(const TokenizerPair *p);
 /* Returns the id of a piece, or -1. */
 int tokenizer_pair_find(const TokenizerPair *p, const char *piece);
+/* Returns the text of the piece with this id, or NULL. */
+const char *tokenizer_pair_piece(const TokenizerPair *p, int32_t id);
 /* Appends the ids of a line. */
 NODISCARD Err tokenizer_pair_encode(const TokenizerPair *p, const char *text, size_t len,
                                     IdList *ids);

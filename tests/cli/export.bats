@@ -1,0 +1,73 @@
+#!/usr/bin/env bats
+# export on the command line: files for Hugging Face and CTranslate2, and calls that are refused.
+
+bats_require_minimum_version 1.5.0  # needed for `run -1` and `run !`
+
+setup() {
+  T=$BATS_TEST_TMPDIR
+  MARIAN=$BATS_TEST_DIRNAME/../golden/marian/hf
+  GOLDEN=$BATS_TEST_DIRNAME/../golden/export
+  "$TRIREME" import --quiet --from "$MARIAN" --out "$T/model"
+}
+
+@test "an imported model is exported to the files it was imported from" {
+  run -0 "$TRIREME" export "$T/model" --to hf --out "$T/hf/"
+  [[ "$output" == *"exported $T/hf/ for hf: post-norm Transformer"* ]]
+  for file in model.safetensors source.spm target.spm vocab.json; do cmp "$T/hf/$file" "$MARIAN/$file"; done
+  for file in config.json generation_config.json tokenizer_config.json; do diff "$GOLDEN/hf/$file" "$T/hf/$file"; done
+  [ "$(find "$T/hf" -type f | wc -l)" -eq 7 ]
+  [ ! -e "$T/hf.partial" ]
+}
+
+@test "an export to CTranslate2 has the bytes that CTranslate2 writes" {
+  "$TRIREME" export "$T/model" --quiet --to ctranslate2 --out "$T/ct2"
+  (cd "$T/ct2" && sha256sum --check --quiet "$GOLDEN/ct2_marian.sha256")
+  diff "$GOLDEN/ct2/config.json" "$T/ct2/config.json"
+  for file in source.spm target.spm vocab.json; do cmp "$T/ct2/$file" "$MARIAN/$file"; done
+  # tokens of shared_vocabulary.json in the order of their ids in vocab.json
+  sed -n 's/^  \(".*"\),\{0,1\}$/\1/p' "$T/ct2/shared_vocabulary.json" > "$T/tokens"
+  sed -n 's/^\(".*"\): [0-9]*,\{0,1\}$/\1/p' "$MARIAN/vocab.json" | cmp - "$T/tokens"
+  [ "$(wc -l < "$T/tokens")" -eq 378 ]
+}
+
+@test "a run is exported to CTranslate2 with its tokenizer, and to hf is refused with the reason" {
+  TRIREME_RECIPES=${TRIREME_RECIPES:-$BATS_TEST_DIRNAME/../../recipes} \
+    "$TRIREME" prepare --quiet --recipe demo --demo-pairs 1000 --vocab-size 300 --out "$T/set" > /dev/null
+  "$TRIREME" train --quiet --device cpu --data "$T/set" --run "$T/run" --preset tiny --d-model 16 --ffn-dim 32 --heads 2 \
+    --encoder-layers 1 --decoder-layers 1 --batch-tokens 256 --valid-every 0 --steps 2 --threads 1 > /dev/null 2>&1
+  "$TRIREME" export "$T/run" --quiet --to ctranslate2 --out "$T/ct2"
+  cmp "$T/ct2/tokenizer.model" "$T/run/checkpoints/latest/tokenizer.model"
+  grep -q '"decoder_start_token": "<s>"' "$T/ct2/config.json"
+  grep -q '"layer_norm_epsilon": 1e-6' "$T/ct2/config.json"
+  run -1 "$TRIREME" export "$T/run" --to hf --out "$T/hf"
+  [[ "$output" == *"pre-norm"*"pass --to ctranslate2"* ]]
+  [ ! -e "$T/hf" ]
+}
+
+@test "a full disk is an error and leaves nothing behind" {
+  local small='mount -t tmpfs -o size=64k none "$0" && "$@"; code=$?; ls -A "$0"; exit $code'
+  mkdir "$T/disk"
+  unshare --mount sh -c "$small" "$T/disk" true 2> /dev/null || skip "mounting a tmpfs needs root"
+  run -1 unshare --mount sh -c "$small" "$T/disk" "$TRIREME" export "$T/model" --to hf --out "$T/disk/hf"
+  [[ "$output" == *"o space left"* ]]
+  [[ "$output" != *$'\n'hf* ]]
+}
+
+@test "damaged weights, existing outputs and incomplete calls are refused" {
+  mkdir "$T/there"
+  run -2 "$TRIREME" export "$T/model" --to hf --out "$T/there"
+  [[ "$output" == *"exists; pass the path of a new directory"* ]]
+  run -2 "$TRIREME" export "$T/model" --out "$T/new"
+  [[ "$output" == *"pass --to hf or --to ctranslate2"* ]]
+  run -2 "$TRIREME" export "$T/model" --to hf
+  [[ "$output" == *"pass --out DIR"* ]]
+  run -2 "$TRIREME" export "$T/model" --to onnx --out "$T/new"
+  [[ "$output" == *"ctranslate2"* ]]
+  run -1 "$TRIREME" export "$T/none" --to hf --out "$T/new"
+  [[ "$output" == *"$T/none: there is no such directory"* ]]
+  printf 'x' | dd of="$T/model/weights.safetensors" bs=1 seek=9000 conv=notrunc status=none
+  run -1 "$TRIREME" export "$T/model" --to hf --out "$T/new"
+  [[ "$output" == *"weights.safetensors"* ]]
+  [ ! -e "$T/new" ]
+  [ ! -e "$T/new.partial" ]
+}

@@ -1,109 +1,70 @@
 /* The classification task: packed batches of labeled texts for a BERT model; validation computes
  * the scores of a classifier on the validation texts. The labels of the data set determine the
  * head: one class (softmax), several labels (sigmoid), or numbers (squared error). Depends on
- * data, model/bert, class_weights, classify_valid, task.h. */
+ * data, model/bert, class_weights, classify_valid, text_task. */
 #include "train/task_classify.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/opt_rows.h"
-#include "data/text_encoder.h"
-#include "data/text_loader.h"
-#include "model/bert.h"
-#include "train/agree.h"
 #include "train/class_weights.h"
 #include "train/classify_valid.h"
 #include "train/inspect_classify.h"
+#include "train/text_task.h"
 
 typedef struct {
-  Task task;
-  DataSet data;
-  OrderPlan plan;
-  TextLoader *loader;
+  TextTask texts; /* must be the first member */
   bool has_weights;
   float *weight; /* (labels) class weights, if has_weights */
   /* Members for the validation: */
   ClassifyValid valid;
-  TextBuffer batch;
   void *raw; /* outputs of a batch in the backend's type */
 } ClassifyTask;
 
 /* ---- opening ---- */
 
-static bool is_wordpiece(const MetaClassify *c) {
-  return strcmp(c->tokenizer_file, text_tokenizer_file[TEXT_WORDPIECE]) == 0;
-}
-
-/* Takes vocabulary, head and everything that turns texts into ids from the data set. The table of
- * positions keeps the size of the preset, which pretrained weights have, unless texts are longer. */
-static Err complete_config(ModelConfig *out, const ModelConfig *given, const Meta *meta) {
+/* Takes the head from the labels of the data set. */
+static Err complete_config(ClassifyTask *t, const ModelConfig *given) {
   static const BertHead heads[] = {[LABEL_CLASS] = BERT_HEAD_SOFTMAX,
                                    [LABEL_MULTI] = BERT_HEAD_SIGMOID,
                                    [LABEL_NUMBER] = BERT_HEAD_SQUARE};
-  const MetaClassify *labels = meta->classify;
-  BertConfig c = *bert_config(given);
-  int positions = (int)meta->max_tokens + c.position_offset;
-  c.vocab = meta->vocab;
+  const MetaClassify *labels = t->texts.data.meta.classify;
+  BertConfig c = text_task_config(&t->texts, given);
   c.head = heads[labels->kind];
   c.labels = (int)labels->labels;
-  c.max_tokens = (int)meta->max_tokens;
-  c.has_pairs = labels->texts == 2;
-  c.is_lower = labels->is_lower;
-  c.strips_accents = labels->strips_accents;
-  if (c.max_positions < positions) c.max_positions = positions;
-  *out = bert_model_config(&c);
+  t->texts.task.config = bert_model_config(&c);
   return bert_check_config(&c);
 }
 
-static Err add_file(ClassifyTask *t, const char *what, const char *name) {
-  ModelFile *file = &t->task.file[t->task.files++];
-  file->what = what;
-  file->name = name;
-  return dataset_path(&t->data, name, file->path);
-}
-
 static Err open_data(ClassifyTask *t, const TaskSpec *spec) {
-  Task *task = &t->task;
-  TRY(dataset_open_texts(&t->data, spec->data));
-  const Meta *meta = &t->data.meta;
-  const MetaClassify *c = meta->classify;
-  memcpy(task->data, t->data.dir, sizeof task->data);
-  TRY(agree_data_hash(&t->data, task->data_hash));
-  TRY(add_file(t, "tokenizer",
-               text_tokenizer_file[is_wordpiece(c) ? TEXT_WORDPIECE : TEXT_SENTENCEPIECE]));
-  TRY(add_file(t, "list of labels", "labels.txt"));
-  task->tokens = meta->split[SPLIT_TRAIN].tokens[0];
+  TRY(text_task_open(&t->texts, spec, dataset_open_texts));
+  TRY(text_task_add_file(&t->texts, "list of labels", "labels.txt"));
   /* The backend counts the texts whose prediction is right, but predictions are counted per
    * label. */
-  task->hides_sum[2] = c->kind != LABEL_CLASS;
-  return complete_config(&task->config, spec->config, meta);
+  t->texts.task.hides_sum[2] = t->texts.data.meta.classify->kind != LABEL_CLASS;
+  return complete_config(t, spec->config);
 }
 
 static Err open_weights(ClassifyTask *t, const char *text) {
-  TRY(mem_alloc(&t->weight, t->data.meta.classify->labels, sizeof *t->weight));
-  return class_weights_read(text, &t->data.meta, &t->has_weights, t->weight);
+  TRY(mem_alloc(&t->weight, t->texts.data.meta.classify->labels, sizeof *t->weight));
+  return class_weights_read(text, &t->texts.data.meta, &t->has_weights, t->weight);
 }
 
 static Err open_validation(ClassifyTask *t, const char *metric) {
-  TRY(classify_valid_open(&t->valid, &t->data));
-  t->task.valid_examples = t->valid.texts;
-  return classify_valid_choose(&t->valid, metric, &t->task.decisive);
+  TRY(classify_valid_open(&t->valid, &t->texts.data));
+  t->texts.task.valid_examples = t->valid.texts;
+  return classify_valid_choose(&t->valid, metric, &t->texts.task.decisive);
 }
 
 static void close_task(Task *task) {
   ClassifyTask *t = (ClassifyTask *)task;
   if (!t) return;
-  text_loader_close(t->loader);
-  text_buffer_free(&t->batch);
+  text_task_close(&t->texts);
   classify_valid_free(&t->valid);
   mem_free(t->raw);
   mem_free(t->weight);
-  order_plan_free(&t->plan);
-  dataset_close(&t->data);
   mem_free(t);
 }
 
@@ -111,19 +72,16 @@ static Err open_task(Task **out, const TaskSpec *spec) {
   const ClassifyOptions *options = spec->options;
   ClassifyTask *t;
   *out = NULL;
-  if (!bert_config(spec->config))
-    return err_set(ERR_USAGE,
-                   "a model of family %s cannot be trained to classify; use a BERT model",
-                   spec->config->family->name);
+  TRY(text_task_check_family(spec->config, "classify"));
   TRY(mem_alloc(&t, 1, sizeof *t));
-  t->task.kind = &classify_task;
+  t->texts.task.kind = &classify_task;
   Err err = open_data(t, spec);
   if (!err) err = open_weights(t, options->class_weights);
   if (!err && spec->validates) err = open_validation(t, options->metric);
   if (err)
-    close_task(&t->task);
+    close_task(&t->texts.task);
   else
-    *out = &t->task;
+    *out = &t->texts.task;
   return err;
 }
 
@@ -131,43 +89,16 @@ static void describe_data(const Task *task) {
   static const char *const nouns[] = {
       [LABEL_CLASS] = "classes", [LABEL_MULTI] = "labels", [LABEL_NUMBER] = "numbers"};
   const ClassifyTask *t = (const ClassifyTask *)task;
-  const Meta *m = &t->data.meta;
+  const Meta *m = &t->texts.data.meta;
   char texts[32];
-  dataset_warn_windows(&t->data);
-  log_info("data     %s: %s %s, %zu %s, vocabulary %d", t->data.dir,
-           str_of_count(texts, t->data.order.pairs),
+  dataset_warn_windows(&t->texts.data);
+  log_info("data     %s: %s %s, %zu %s, vocabulary %d", t->texts.data.dir,
+           str_of_count(texts, t->texts.data.order.pairs),
            m->classify->texts == 2 ? "pairs" : "texts", m->classify->labels,
            nouns[m->classify->kind], m->vocab);
 }
 
 /* ---- batches ---- */
-
-/* Fails if a validation text does not fit into a batch. Otherwise the run would fail at its
- * first validation. */
-static Err check_valid_length(const ClassifyTask *t, uint32_t capacity) {
-  uint64_t need = t->data.meta.split[SPLIT_VALID].longest[0];
-  if (!t->task.valid_examples || need <= capacity) return ERR_OK;
-  return err_set(ERR_USAGE,
-                 "a batch of %u tokens cannot hold the longest validation text, %" PRIu64
-                 " tokens; give --batch-tokens %" PRIu64 " or more, or --valid-every 0",
-                 capacity, need, need);
-}
-
-static Err plan_batches(Task *task, uint32_t capacity) {
-  ClassifyTask *t = (ClassifyTask *)task;
-  TRY(order_plan(&t->plan, &t->data.order, capacity));
-  task->capacity = t->plan.capacity;
-  task->batches = t->plan.batches;
-  task->fill = t->plan.fill;
-  return check_valid_length(t, capacity);
-}
-
-static Err open_loader(Task *task, const LoaderSpec *spec) {
-  ClassifyTask *t = (ClassifyTask *)task;
-  text_loader_close(t->loader);
-  t->loader = NULL;
-  return text_loader_open(&t->loader, &t->data, &t->plan, spec);
-}
 
 /* Counts the labels that are known, each of which is a term of the loss. */
 static uint32_t count_labels(const TextBuffer *b) {
@@ -177,16 +108,13 @@ static uint32_t count_labels(const TextBuffer *b) {
 }
 
 static TaskBatch describe_batch(const TextBuffer *b) {
-  return (TaskBatch){.data = &b->batch,
-                     .examples = b->batch.texts,
-                     .predictions = count_labels(b),
-                     .tokens = {b->batch.tokens, 0}};
+  return text_task_batch(b, count_labels(b));
 }
 
 static Err next_batch(Task *task, TaskBatch *out) {
   ClassifyTask *t = (ClassifyTask *)task;
   const TextBuffer *batch;
-  TRY(text_loader_next(t->loader, &batch));
+  TRY(text_loader_next(t->texts.loader, &batch));
   *out = describe_batch(batch);
   return ERR_OK;
 }
@@ -200,25 +128,25 @@ static void begin_model(Task *task, Model *model) {
 
 static Err prepare_validation(Task *task, Model *model, Weights w) {
   ClassifyTask *t = (ClassifyTask *)task;
-  uint32_t capacity = (uint32_t)model->capacity, texts = capacity / 2 + 1;
   (void)w;
-  TRY(text_buffer_new(&t->batch, &t->data, capacity, texts));
-  return mem_alloc((char **)&t->raw, texts * t->valid.labels, type_size(model->backend->type));
+  TRY(text_task_prepare(&t->texts, model));
+  return mem_alloc((char **)&t->raw, t->texts.batch.most_texts * t->valid.labels,
+                   type_size(model->backend->type));
 }
 
 static Err valid_batch(Task *task, uint64_t *next, TaskBatch *out) {
   ClassifyTask *t = (ClassifyTask *)task;
   if (*next == 0) classify_valid_begin(&t->valid);
-  TRY(text_buffer_fill_from(&t->batch, &t->data, SPLIT_VALID, next));
-  classify_valid_add(&t->valid, t->batch.batch.texts);
-  *out = describe_batch(&t->batch);
+  TRY(text_buffer_fill_from(&t->texts.batch, &t->texts.data, SPLIT_VALID, next));
+  classify_valid_add(&t->valid, t->texts.batch.batch.texts);
+  *out = describe_batch(&t->texts.batch);
   return ERR_OK;
 }
 
 static Err take_outputs(Task *task, Model *model) {
   ClassifyTask *t = (ClassifyTask *)task;
   const Backend *b = model->backend;
-  size_t n = t->batch.batch.texts * t->valid.labels;
+  size_t n = t->texts.batch.batch.texts * t->valid.labels;
   TRY(b->get(b, t->raw, bert_output((const Bert *)model), n * type_size(b->type)));
   type_to_f32(b->type, classify_valid_place(&t->valid), t->raw, n);
   return ERR_OK;
@@ -321,8 +249,8 @@ const TaskKind classify_task = {
     .open = open_task,
     .close = close_task,
     .describe = describe_data,
-    .plan_batches = plan_batches,
-    .open_loader = open_loader,
+    .plan_batches = text_task_plan_batches,
+    .open_loader = text_task_open_loader,
     .next_batch = next_batch,
     .begin_model = begin_model,
     .prepare = prepare_validation,

@@ -128,6 +128,7 @@ const TaskKind mlm_task = {
     .option_bytes = sizeof(MlmOptions),
     .read_options = read_options,
     .default_lr = choose_lr,
+    .max_warmup = 0.1,
     .inspect = mlm_inspect,
     .sums = {"loss", "nll", "accuracy"},
     .shown_sum = 1, /* the loss without label smoothing, as in validation */

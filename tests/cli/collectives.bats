@@ -94,7 +94,7 @@ load ../ranks/transport
 
 @test "GPU to GPU: after the first step nothing is allocated" {
   need_mpi
-  run say 2 "$T/two" --steps 12 --shard-optimizer
+  run say 2 "$T/two" --steps 12 --shard-optimizer --system-metrics no
   [ "$(figures allocations "$T/two" | tail -n +2 | sort -u)" = 0 ]
 }
 

@@ -46,7 +46,7 @@ missing_for_hosts() {
     echo "test hosts need root"
     return
   fi
-  for tool in ip tc unshare nsenter setpriv ssh ssh-keygen; do
+  for tool in ip bridge tc unshare nsenter setpriv ssh ssh-keygen; do
     if ! command -v $tool > /dev/null; then
       echo "test hosts need $tool: install iproute2, util-linux and openssh-client"
       return
@@ -176,6 +176,14 @@ lay_cables() {
   in_switch ip link set "p$i" master lan up
   enter "$1" ip address add "$(host_address "$1")/24" dev "$(host_card "$1")"
   enter "$1" ip link set "$(host_card "$1")" up
+  until_true is_card_up "$1"
+}
+
+# Succeeds when the card and its port in the switch forward packets. The kernel brings both up in
+# the background, which takes seconds on a busy machine.
+is_card_up() {
+  [[ $(enter "$1" ip -brief link show dev "$(host_card "$1")") =~ "UP" ]] &&
+    [[ $(in_switch bridge link show dev "p${1#h}") =~ "state forwarding" ]]
 }
 
 host_address() { echo "$LAN.${1#h}"; }

@@ -51,6 +51,10 @@ void event_joined(void) {
   write_plain("joined");
 }
 
+void event_run(void) {
+  write_plain("run");
+}
+
 #define ALIVE_PERIOD 10.0 /* seconds */
 
 void event_alive(void) {

@@ -4,6 +4,7 @@
  * discarded. An event is one JSON object on one line.
  *   {"event": "step", "step": 120}                     the first step of this process is done
  *   {"event": "joined"}                                MPI has started
+ *   {"event": "run"}                                   this rank has created or locked the run
  *   {"event": "alive"}                                 this rank makes progress
  *   {"event": "lost", "rank": 3, "text": "..."}        this rank ends because of rank 3
  *   {"event": "copy", "step": 120, "dir": "..."}       an in-memory copy (train/copies.h) is
@@ -20,6 +21,7 @@
 bool event_has_launcher(void);
 void event_step(uint64_t step);
 void event_joined(void);
+void event_run(void);
 /* Reports progress, at most every 10 s; cheap enough to be called for each micro-batch. */
 void event_alive(void);
 /* Reports that this rank ends because `rank` is lost. `text` is a sentence; quotes, backslashes

@@ -56,9 +56,26 @@ const char *opt_suggest_command(const char *name) {
   return text;
 }
 
+/* Returns the command that `launch` starts and that has this option; NULL if there is none. */
+static const char *find_launched(const char *name) {
+  static const char *const launched[] = {"train", "prepare", "translate", "bench"};
+  for (size_t i = 0; i < sizeof launched / sizeof *launched; i++) {
+    const OptCommand *command = opt_command(launched[i]);
+    for (const OptSpec *s = opt_specs_; command && s->name; s++)
+      if (strcmp(s->name, name) == 0 && opt_applies_(s, command)) return command->name;
+  }
+  return NULL;
+}
+
 const char *opt_suggest_option_(const OptCommand *command, const char *name) {
-  static char text[96];
+  static char text[160];
   size_t best = SIZE_MAX;
+  const char *launched = strcmp(command->name, "launch") == 0 ? find_launched(name) : NULL;
+  if (launched) {
+    snprintf(text, sizeof text, ", which belongs to %s: trireme launch [options] -- %s --%.60s",
+             launched, launched, name);
+    return text;
+  }
   snprintf(text, sizeof text, "; see 'trireme help %s'", command->name);
   for (const OptSpec *s = opt_specs_; s->name; s++) {
     bool is_hidden = strcmp(s->group, OPT_HIDDEN) == 0;

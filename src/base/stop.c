@@ -11,6 +11,9 @@
 /* Number of stop signals received so far. Atomic: every thread may read it or be interrupted by a
  * signal. */
 static atomic_int asked;
+/* SIGUSR1 was the first signal, and neither SIGINT nor SIGTERM has followed. A batch system may send
+ * both; they ask for the same. */
+static atomic_bool is_announced;
 /* The messages that are printed at the first and the second signal; or NULL. */
 static const char *const *_Atomic answers;
 static const char *const *usual; /* The messages set by stop_watch_twice. */
@@ -22,6 +25,11 @@ static void handle_signal(int signal_number) {
   const char *const *answer = answers;
   int most = answer ? 2 : 1;
   if (signal_number == SIGUSR1 && asked) return;
+  if (signal_number != SIGUSR1 && is_announced) {
+    is_announced = false;
+    return;
+  }
+  is_announced = signal_number == SIGUSR1;
   if (asked == most) {
     signal(signal_number, SIG_DFL);
     /* The signal is blocked now and ends the process when the handler returns. */

@@ -89,11 +89,13 @@ static const char *find_option(const char *const *argv, int args, const char *na
 static Err check_command(const char *name) {
   for (size_t i = 0; i < sizeof rank_commands / sizeof *rank_commands; i++)
     if (strcmp(name, rank_commands[i]) == 0) return ERR_OK;
+  const char *slash = strrchr(name, '/');
+  bool is_program = strcmp(slash ? slash + 1 : name, "trireme") == 0;
   return err_set(
       ERR_USAGE,
-      "launch starts train, translate, classify, prepare or bench, not '%s': trireme launch "
+      "launch starts train, translate, classify, prepare or bench, not '%s'%s: trireme launch "
       "[options] -- train ...",
-      name);
+      name, is_program ? "; leave out the program's name" : "");
 }
 
 /* Refuses arguments that are not UTF-8, because messages between machines are JSON. */
@@ -335,14 +337,20 @@ static bool has_results(const char *command) {
          strcmp(command, "bench") == 0;
 }
 
-/* Prints the command with which the user can continue a stopped run: the one that was typed. */
-static void print_continuation(const Launch *l, Console *console,
-                               const Rendezvous *rendezvous) {
+/* Returns true if the same command continues what was stopped: a run that exists, or prepare, which
+ * gets --resume. */
+static bool can_continue(const Launch *l) {
   const char *run = is_train(l) ? get_option(l, "run") : NULL;
   char path[FILE_PATH_MAX];
+  if (strcmp(l->argv[0], "prepare") == 0) return !get_option(l, "convert");
+  return run && file_join(path, run, "config") == ERR_OK && file_exists(path);
+}
+
+/* Prints the command with which the user can continue what was stopped: the one that was typed. */
+static void print_continuation(const Launch *l, Console *console,
+                               const Rendezvous *rendezvous) {
   Str words = {0}, command = {0};
-  bool has_run = run && file_join(path, run, "config") == ERR_OK && file_exists(path);
-  if (has_run && file_read("/proc/self/cmdline", COMMAND_MAX, &words) == ERR_OK) {
+  if (can_continue(l) && file_read("/proc/self/cmdline", COMMAND_MAX, &words) == ERR_OK) {
     str_add(&command, rendezvous ? "continue on every machine with:" : "continue with:");
     for (const char *at = words.s; at < words.s + words.len; at += strlen(at) + 1) {
       str_addc(&command, ' ');
@@ -378,6 +386,13 @@ static Err check_use(const Launch *l) {
   return ERR_OK;
 }
 
+/* Ends launch.log with how the launch has ended. */
+static void log_end(Console *console, Err result) {
+  char line[64];
+  snprintf(line, sizeof line, "ended with status %d", (int)result);
+  console_log(console, line);
+}
+
 static Err run_supervisor(Launch *l, const OptSet *opts, Rendezvous *rendezvous) {
   Console *console = NULL;
   Supervisor *supervisor = NULL;
@@ -399,6 +414,7 @@ static Err run_supervisor(Launch *l, const OptSet *opts, Rendezvous *rendezvous)
   ErrRecord why = err_copy();
   if (err == ERR_WORK && console && !is_reported) console_log_error(console, err_message());
   if (err == ERR_STOPPED) print_continuation(l, console, rendezvous);
+  if (console) log_end(console, err);
   for (int i = 0; i < sources && !supervisor; i++) source[i].close(source[i].self);
   supervisor_close(supervisor);
   Err lost = console_close(console);

@@ -551,9 +551,13 @@ const OptSpec cmd_general_options[] = {
          "Read options from a file, one 'option = value' per line; the command line overrides "
          "it"),
     FLAG("quiet",
-         "prepare inspect score bench train translate classify doctor launch cluster report "
-         "board plan "
-         "import export",
+         "prepare inspect score bench train translate classify doctor cluster report board "
+         "plan import "
+         "export",
          G_RUN, "No progress, only warnings and errors"),
+    FLAG(
+        "quiet", "launch", G_RUN,
+        "Omit launch's own lines, except warnings; for the ranks' lines pass --quiet after the "
+        "command's name"),
     {0},
 };

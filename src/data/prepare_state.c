@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/event.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/place.h"
@@ -145,7 +146,8 @@ Err prepare_enter(PrepareState *s, const PrepareSpec *spec) {
   *s = (PrepareState){.lock = -1};
   TRY(prepare_check_out(spec->out, spec->resume));
   TRY(partial_path(s->dir, spec->out));
-  if (!file_exists(s->dir) && spec->resume)
+  /* trireme launch always passes --resume. */
+  if (!file_exists(s->dir) && spec->resume && !event_has_launcher())
     log_info("nothing to resume in %s: starting from the beginning", s->dir);
   TRY(file_mkdirs(s->dir));
   return lock_dir(s);

@@ -111,7 +111,9 @@ static Err handle_message(Agent *a, uint8_t type, json_t *body, double now) {
                  : ERR_OK;
     case MSG_STOP:
       a->is_stopping = true;
-      agent_signal_workers(a, SIGTERM);
+      /* SIGUSR1, because SIGTERM of a batch system may have arrived as well, and a second SIGTERM
+       * ends a worker at once. */
+      agent_signal_workers(a, SIGUSR1);
       return ERR_OK;
     case MSG_KILL:
       if (a->kill_since <= 0) a->kill_since = now;
@@ -160,6 +162,11 @@ static Err read_signals(Agent *a) {
     if (info.ssi_signo == SIGCHLD) continue;
     bool is_first = !a->leaving;
     a->leaving = signals_note(&a->demands, (int)info.ssi_signo);
+    if (is_first && a->origin == AGENT_OF_USER)
+      log_info(
+          "%s: this machine leaves the run after a checkpoint; a second signal ends its ranks "
+          "at once",
+          process_signal_name((int)info.ssi_signo));
     if (is_first)
       TRY(protocol_send(
           a->head, MSG_LEAVE,
@@ -241,6 +248,8 @@ static Err run_loop(Agent *a) {
 /* Returns the status of the launch, with a line about it if it has failed or was stopped. A machine
  * that was asked to leave is released without a status. */
 static Err report_result(const Agent *a) {
+  if (a->end == ERR_OK && a->leaving && a->origin == AGENT_OF_USER)
+    log_info("this machine has left the run; the same command lets it join again");
   if (a->end == ERR_OK) return ERR_OK;
   if (a->end != ERR_STOPPED) return err_set(a->end, "the run has failed: %s", a->why);
   log_info("the run was stopped; the same command on every machine continues it");

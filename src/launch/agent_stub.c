@@ -107,7 +107,7 @@ static Err start_for_stub(Agent *a, AgentStub *s, const Frame *f) {
     return agent_report_failure(a);
   }
   Err err = agent_start_worker(a, (uint32_t)rank, env, f->len, &s->worker);
-  if (!err && a->is_stopping) kill(s->worker, SIGTERM);
+  if (!err && a->is_stopping) kill(s->worker, SIGUSR1);
   return err ? agent_report_failure(a) : ERR_OK;
 }
 

@@ -333,7 +333,10 @@ Err agent_start_daemon(Agent *a, int64_t id, const json_t *argv) {
     goto done;
   }
   TRY_DONE(make_daemon_environment(a, &variables));
-  ProcessSpec spec = {.argv = words.item, .env = variables.item, .dir = a->dir.path};
+  /* A batch system sends SIGTERM to all processes. mpirun and its daemons would end the ranks
+   * before they have saved; the agent ends daemons with SIGKILL. */
+  ProcessSpec spec = {
+      .argv = words.item, .env = variables.item, .dir = a->dir.path, .blocks_term = true};
   err = launch_process(a, (AgentProcess){.kind = OF_DAEMON, .id = id}, &spec);
 done:
   free_list(&words);
@@ -453,9 +456,9 @@ void agent_signal_workers(Agent *a, int signal_number) {
 }
 
 /* Kills workers whose stub disconnected ABANDONED_TIME ago, but not workers that were asked to
- * stop: a SIGHUP to all processes also ends mpirun and its stubs while the workers save. */
+ * stop: a signal to all processes may also end mpirun and its stubs while the workers save. */
 void agent_kill_abandoned(Agent *a, double now) {
-  if (a->is_stopping) return;
+  if (a->is_stopping || a->leaving) return;
   for (size_t i = 0; i < a->processes; i++) {
     const AgentProcess *p = &a->process[i];
     if (p->abandoned > 0 && now - p->abandoned > ABANDONED_TIME) kill(p->pid, SIGKILL);

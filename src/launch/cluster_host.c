@@ -39,6 +39,8 @@ static Err read_check_off(const SshCall *settings, double limit, bool *is_off) {
   return err;
 }
 
+#define SSH_PORT 22 /* default port of ssh */
+
 Err cluster_read_port(const ClusterSpec *spec, const Host *host, int *port) {
   SshCall call = {0};
   SessionEnd end = {0};
@@ -48,6 +50,8 @@ Err cluster_read_port(const ClusterSpec *spec, const Host *host, int *port) {
   if (!err) err = read_settings(&call, spec->timeout, &end);
   const char *line = err ? NULL : strstr(str_text(&end.out), "\nport ");
   if (line) *port = atoi(line + strlen("\nport "));
+  /* Some versions of ssh print -1 if no port is configured. */
+  if (!err && (*port < 1 || *port > 65535)) *port = SSH_PORT;
   session_free(&end);
   ssh_call_free(&call);
   return err;

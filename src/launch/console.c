@@ -196,6 +196,10 @@ void console_log_error(Console *c, const char *message) {
   add_message(c, false, "error: ", message);
 }
 
+void console_log(Console *c, const char *line) {
+  add_message(c, false, "launch   ", line);
+}
+
 void console_print(Console *c, const char *line) {
   char shown[256];
   Str text = {0};
@@ -226,6 +230,10 @@ void console_tail(Console *c, uint32_t rank, Str *out) {
   for (int lines = 0; at > s->tail.s; at--)
     if (at[-1] == '\n' && ++lines == TAIL_LINES) break;
   str_add(out, at);
+}
+
+void console_own_run(Console *c) {
+  writer_own_run(c->writer);
 }
 
 bool console_has_logs(const Console *c) {

@@ -20,9 +20,9 @@ typedef struct Console Console;
 
 typedef struct {
   const char *log_dir;
-  /* If not NULL: the log directory is inside this run directory, which train must create. Lines
-   * are stored in memory until RUN/config exists; if it is never created, no log file is
-   * written. */
+  /* If not NULL: the log directory is inside this run directory, which train must create. If it is
+   * no run yet, lines are stored in memory until console_own_run was called and RUN/config exists;
+   * otherwise no log file is written. */
   const char *run;
   bool has_results; /* standard output is the result of the command (ScreenSpec.has_results) */
   bool all_output;  /* print the output of every rank, each line with the prefix "[N] " */
@@ -36,6 +36,9 @@ NODISCARD Err console_open(Console **c, const ConsoleSpec *spec);
  * an error. If the terminal still blocks, later messages of base/log.h are muted. */
 NODISCARD Err console_close(Console *c);
 
+/* Called when the ranks of this launch have created or locked the run. Before that a run may
+ * belong to another launch. */
+void console_own_run(Console *c);
 /* Returns true if there are log files: the log directory exists, and belongs to this launch. */
 bool console_has_logs(const Console *c);
 /* Adds output of a rank or of mpirun; `stream` is defined in protocol.h. Splits it into
@@ -48,6 +51,8 @@ void console_finish_lines(Console *c);
 void console_say(Console *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Writes the error that ends the launch to launch.log; the program prints it. */
 void console_log_error(Console *c, const char *message);
+/* Appends a line, with the time, to launch.log. */
+void console_log(Console *c, const char *line);
 /* Like console_say, but printed even if quiet. */
 void console_warn(Console *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Prints a line of any length to standard output and appends it, with the time, to launch.log. */

@@ -37,6 +37,7 @@ struct Writer {
   uint64_t dropped;  /* guarded by the lock: lines for which the queue had no room */
   _Atomic uint64_t handled; /* number of lines that were written or lost */
   atomic_bool has_dir;      /* the directory is claimed, so that lines are written */
+  atomic_bool owns_run;     /* the run is that of this launch (writer_own_run) */
 
   /* Used only by the thread until it has ended: */
   char run[FILE_PATH_MAX];
@@ -48,6 +49,10 @@ struct Writer {
 
 bool writer_has_dir(const Writer *w) {
   return atomic_load(&w->has_dir);
+}
+
+void writer_own_run(Writer *w) {
+  atomic_store(&w->owns_run, true);
 }
 
 void writer_log(Writer *w, const char *name, const char *line, size_t len) {
@@ -94,12 +99,18 @@ static void log_item(Writer *w, const LineItem *item) {
   w->wrong = err_take(err);
 }
 
-/* Returns true if train has created the run directory, so that the log directory can be created
- * in it. */
-static bool is_run_made(const Writer *w) {
+/* Returns true if the run directory exists, so that the log directory can be created in it. */
+static bool has_run(const Writer *w) {
   char path[FILE_PATH_MAX];
   if (!w->run[0] || atomic_load(&w->has_dir)) return true;
   return file_join(path, w->run, "config") == ERR_OK && file_exists(path);
+}
+
+/* Returns true if train has created the run directory for this launch. Of several launches of one
+ * new run only the one that trains may claim the log directory. */
+static bool is_run_made(const Writer *w) {
+  bool is_own = !w->run[0] || atomic_load(&w->has_dir) || atomic_load(&w->owns_run);
+  return is_own && has_run(w);
 }
 
 static void flush_pending(Writer *w) {
@@ -172,7 +183,7 @@ static Err start_writer(Writer *w, const char *log_dir, const char *run) {
   pthread_mutex_init(&w->lock, NULL);
   thread_cond_init(&w->changed);
   /* Fails before anything is started if the directory cannot be written or is in use. */
-  if (is_run_made(w)) {
+  if (has_run(w)) {
     TRY(claim_dir(w));
     TRY(log_files_add(&w->files, "launch.log", "", 0));
   }

@@ -15,6 +15,8 @@ NODISCARD Err writer_open(Writer **w, const char *log_dir, const char *run);
 /* Queues a line, with its line break, for the file LOGDIR/name. */
 void writer_log(Writer *w, const char *name, const char *line, size_t len);
 void writer_log_with_time(Writer *w, const char *name, const char *line, size_t len);
+/* See console_own_run. */
+void writer_own_run(Writer *w);
 /* Returns true if the log directory exists and belongs to this launch: lines are written. */
 bool writer_has_dir(const Writer *w);
 /* Writes the queue and ends the thread; accepts NULL. Fails if lines were lost. */

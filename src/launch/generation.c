@@ -113,12 +113,13 @@ static void blame_mpirun(Generation *g, double now) {
 }
 
 /* Records that a worker failed after it was asked to stop. This is not a fault, because the other
- * workers may still save and exit. SIGTERM is not a failure: it ends commands that do not handle
- * it. */
+ * workers may still save and exit. SIGTERM and SIGUSR1 are not failures: they end commands that do
+ * not handle them. */
 static void note_failed_stop(Generation *g, int64_t rank, int status, int signal_number,
                              const char *where) {
   char how[64];
-  if (g->has_failed_stop || g->has_fault || signal_number == SIGTERM) return;
+  if (g->has_failed_stop || g->has_fault) return;
+  if (signal_number == SIGTERM || signal_number == SIGUSR1) return;
   g->has_failed_stop = true;
   g->reporter = status >= 0 ? (int)rank : -1;
   process_describe_end(how, sizeof how, status, signal_number);

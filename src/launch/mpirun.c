@@ -62,6 +62,7 @@ json_t *mpirun_command(const MpirunSpec *spec) {
   }
   add_word(words, "/bin/sh");
   add_word(words, "-c");
-  add_word(words, "exec \"$TRIREME_PROGRAM\" launch --worker");
+  /* mpirun unblocks all signals of this shell; the stub handles SIGTERM itself. */
+  add_word(words, "trap '' TERM; exec \"$TRIREME_PROGRAM\" launch --worker");
   return words;
 }

@@ -33,7 +33,7 @@ enum {
   /* Head to agent: */
   MSG_BEGIN = 24, /* begins a generation; pack_begin in supervisor_start.c sets its members */
   MSG_START,      /* generation, id, argv: start mpirun or one of its daemons */
-  MSG_STOP, /* generation: send SIGTERM to all workers, which save and exit with status 3 */
+  MSG_STOP, /* generation: send SIGUSR1 to all workers, which save and exit with status 3 */
   MSG_KILL, /* generation: send SIGKILL to every process; answered with MSG_CLEAR */
   MSG_RSH_ENDED, /* generation, id, status: the daemon of a MSG_RSH has ended */
   /* status, text: kill all processes, remove the agent's directory and exit. `status` is the exit

@@ -1,4 +1,5 @@
-/* Agents of a Slurm allocation: one srun for all nodes, later one for each node that was lost.
+/* Agents of a Slurm allocation: one srun for all nodes, later one for each node that was lost. srun
+ * runs only until its agents have connected.
  * Depends on source_slurm.h, slurm, door, process, network. */
 #include "launch/source_slurm.h"
 
@@ -25,6 +26,8 @@
 #define RETRY_FIRST 5.0  /* seconds before a lost node is tried again; doubled each time */
 #define RETRY_MAX   60.0 /* longest of these waits in seconds */
 #define END_TIME    10.0 /* seconds in which srun must exit after the launch */
+/* An agent that is lost within so many seconds after srun was killed may have ended with it. */
+#define RELEASE_TIME 5.0
 
 typedef enum {
   NODE_STARTING,
@@ -54,6 +57,8 @@ typedef struct {
   const SlurmAllocation *allocation;
   bool has_nproc, has_begun; /* has_begun: every node has arrived once */
   Door *door;
+  double release_time; /* when the last srun was killed whose agents had connected; 0: none */
+  bool keeps_srun;     /* this Slurm ends the agents with srun, so srun is not killed */
   SlurmMeeting meeting;
   char line[SLURM_LINE_MAX];
   Node *node;
@@ -180,6 +185,29 @@ static Err watch_steps(Slurm *s, double now) {
   return ERR_OK;
 }
 
+/* Returns true if the agents of all nodes of a job step have connected. */
+static bool has_connected(const Slurm *s, const StepRun *r) {
+  for (int i = 0; i < s->allocation->nodes; i++) {
+    if (r->node >= 0 && r->node != i) continue;
+    if (s->node[i].state == NODE_STARTING) return false;
+  }
+  return true;
+}
+
+/* Kills srun when its agents have connected; Slurm lets them run on. scancel sends SIGTERM to srun
+ * too, which then kills its tasks at once, before the ranks have saved. srun has a child process in
+ * its group that cancels the job step if srun ends alone, so the group is killed. */
+static void release_steps(Slurm *s, double now) {
+  for (StepRun *r = s->step; r < s->step + STEPS; r++) {
+    if (!r->pid || s->keeps_srun || !has_connected(s, r)) continue;
+    read_lines(r);
+    kill(-r->pid, SIGKILL);
+    waitpid(r->pid, NULL, 0);
+    close_step(r);
+    s->release_time = now;
+  }
+}
+
 static void accept_agents(Slurm *s, double now) {
   char address[DOOR_TEXT_MAX];
   door_advance(s->door, now);
@@ -254,6 +282,7 @@ static Err advance_agents(void *self, double now) {
   serve_pending(s);
   for (int i = 0; i < s->allocation->nodes; i++) has_all &= s->node[i].name[0] != '\0';
   s->has_begun |= has_all;
+  release_steps(s, now);
   TRY(watch_steps(s, now));
   for (int i = 0; i < s->allocation->nodes; i++) {
     Node *n = &s->node[i];
@@ -285,6 +314,7 @@ static bool take_arrival(void *self, Arrival *arrival) {
 
 static void note_lost(void *self, const char *name, Loss loss, double now) {
   Slurm *s = self;
+  if (s->release_time > 0 && now - s->release_time < RELEASE_TIME) s->keeps_srun = true;
   for (int i = 0; i < s->allocation->nodes; i++) {
     Node *n = &s->node[i];
     if (n->state != NODE_CONNECTED || strcmp(n->name, name) != 0) continue;

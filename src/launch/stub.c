@@ -39,11 +39,21 @@ static Err connect_to_agent(Channel **c, pid_t *agent) {
   return channel_open(c, fd, fd, "the agent of this machine");
 }
 
-/* A batch system sends SIGUSR1 to all processes, and a closing terminal SIGHUP; mpirun forwards
- * SIGUSR1. The head receives them too and stops the ranks. */
+/* Ends the stub if SIGTERM was sent by its parent: mpirun, or the daemon of mpirun. */
+static void handle_term(int signal_number, siginfo_t *info, void *context) {
+  (void)signal_number;
+  (void)context;
+  if (info->si_pid == getppid()) _exit(ERR_WORK);
+}
+
+/* A batch system sends SIGUSR1 and SIGTERM to all processes, and a closing terminal SIGHUP; mpirun
+ * forwards SIGUSR1. The head receives them too and stops the ranks. */
 static void ignore_announcements(void) {
+  struct sigaction term = {.sa_sigaction = handle_term, .sa_flags = SA_SIGINFO | SA_RESTART};
   signal(SIGUSR1, SIG_IGN);
   signal(SIGHUP, SIG_IGN);
+  sigemptyset(&term.sa_mask);
+  sigaction(SIGTERM, &term, NULL);
 }
 
 /* Waits for STUB_END and returns its status as an Err: 0 to 3 are exit statuses of main(). */

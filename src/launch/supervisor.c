@@ -466,7 +466,7 @@ bool supervisor_advance(Supervisor *s, double now, int signals) {
   }
   supervisor_serve_machines(s, now);
   supervisor_continue_copy(s);
-  if (s->generation.number) supervisor_name_logs(s);
+  if (s->generation.number) supervisor_name_logs(s, now);
   handle_signals(s, signals, now);
   switch (s->phase) {
     case PHASE_GATHER:

@@ -43,6 +43,10 @@ static void handle_event(Supervisor *s, Machine *m, const json_t *body, double n
   int64_t step = protocol_int(event, "step", 0);
   if (strcmp(kind, "step") == 0 && step > 0 && !s->generation.has_step)
     note_step(s, (uint64_t)step, now);
+  if (strcmp(kind, "run") == 0) {
+    console_own_run(s->console);
+    s->run_time = now;
+  }
   if (strcmp(kind, "copy") == 0) supervisor_note_copy(s, m, event);
   if (strcmp(kind, "joined") == 0)
     generation_note_joined(&s->generation, protocol_int(body, "rank", -1));

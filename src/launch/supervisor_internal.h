@@ -64,7 +64,8 @@ struct Supervisor {
   uint32_t last_good; /* number of the last generation that completed a step; 0: none */
   PeerRelay peer;
   Policy policy;
-  bool has_named_logs; /* the log directory was printed */
+  bool has_named_logs; /* the log directory was printed, or that there is none */
+  double run_time;     /* when rank 0 created or locked the run; 0: not yet */
   int restarts;        /* number of generations begun after the first */
   char reason[512];    /* reason of the last restart */
   double fault_time;   /* time of the last fault; 0 after a worker has completed a step */
@@ -130,7 +131,7 @@ void supervisor_remove_machine(Supervisor *s, size_t i, double now);
 /* Starts the workers on the members, whose addresses must be set. `include`: network for MPI
  * (mpirun.h); NULL if there is one machine. */
 /* Prints the log directory, once, as soon as it has log files. */
-void supervisor_name_logs(Supervisor *s);
+void supervisor_name_logs(Supervisor *s, double now);
 NODISCARD Err supervisor_start_generation(Supervisor *s, const char *include, double now);
 /* Forwards mpirun's request for a daemon to the machine that it names. */
 void supervisor_pass_rsh(Supervisor *s, Machine *from, const json_t *body);

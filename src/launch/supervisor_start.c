@@ -153,13 +153,24 @@ static Err start_mpirun(Supervisor *s, int members, const char *include) {
   return ERR_OK;
 }
 
-void supervisor_name_logs(Supervisor *s) {
-  if (s->has_named_logs || !console_has_logs(s->console)) return;
-  s->has_named_logs = true;
-  console_say(s->console, "log files in %s", s->spec.log_dir);
+/* Seconds after which a run that rank 0 has created should be visible here, also by NFS. */
+#define VISIBLE_LIMIT 60.0
+
+void supervisor_name_logs(Supervisor *s, double now) {
+  if (s->has_named_logs) return;
+  if (console_has_logs(s->console)) {
+    s->has_named_logs = true;
+    console_say(s->console, "log files in %s", s->spec.log_dir);
+  } else if (s->run_time > 0 && now - s->run_time > VISIBLE_LIMIT) {
+    s->has_named_logs = true;
+    console_warn(
+        s->console,
+        "there are no log files: the run that rank 0 has created is not visible on this "
+        "machine; pass --log-dir with a directory of this machine");
+  }
 }
 
-static void announce_generation(Supervisor *s, int members, int world) {
+static void announce_generation(Supervisor *s, int members, int world, double now) {
   char text[700];
   Machine *first = find_first(s);
   int n = snprintf(text, sizeof text, "%d rank%s on %d machine%s", world, world == 1 ? "" : "s",
@@ -172,7 +183,7 @@ static void announce_generation(Supervisor *s, int members, int world) {
     console_say(s->console, "restart %d: %s", s->restarts, text);
   else
     console_say(s->console, "%s", text);
-  supervisor_name_logs(s);
+  supervisor_name_logs(s, now);
   snprintf(text, sizeof text, "generation %u: %d rank%s%s%s", s->generation.number, world,
            world == 1 ? "" : "s", *s->reason ? "; " : "", s->reason);
   console_mark(s->console, (uint32_t)world, text);
@@ -182,7 +193,7 @@ Err supervisor_start_generation(Supervisor *s, const char *include, double now) 
   int members, world;
   count_members(s, &members, &world);
   TRY(generation_begin(&s->generation, s->generation.number + 1, world));
-  announce_generation(s, members, world);
+  announce_generation(s, members, world, now);
   json_t *begin = pack_begin(s, members, world);
   if (!begin) return err_set(ERR_WORK, "out of memory for a launch message");
   Err err = protocol_check_size(begin);

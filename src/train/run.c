@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <unistd.h>
 
+#include "base/event.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "train/rundir.h"
@@ -49,6 +50,7 @@ Err run_enter(Run *r, const char *options, const char *const *task_options,
 Err run_commit(Run *r, const char *options, const char *hparams) {
   char path[FILE_PATH_MAX];
   TRY(rundir_commit(r->dir, options, &r->lock));
+  event_run();
   TRY(file_join(path, r->dir, "log.txt"));
   TRY(log_to(path));
   MetricsSpec metrics = {.run_dir = r->dir,

@@ -309,6 +309,44 @@ is_continued() {
   run ! grep -rqE "another launch is writing|in use by another" "$RUN/launch"
 }
 
+@test "of three launches of one new run at the same time exactly one trains" {
+  local i codes=() pids=()
+  for i in 1 2 3; do
+    # The one that trains waits for a signal, so that it outlives the others.
+    TRIREME_FAULT=hang:micro-batch:5 launch 1 -- --steps 3 > "$T/out$i" 2>&1 3>&- &
+    pids+=($!)
+  done
+  until_true has_one_left "${pids[@]}" || { cat "$T"/out?; false; }
+  until_true grep -q "waiting at micro-batch" "$T"/out?
+  kill -TERM "$(worker 0)"
+  for i in 0 1 2; do
+    wait "${pids[i]}" || codes+=($?)
+  done
+  cat "$T"/out?
+  [ "$(printf '%s\n' "${codes[@]}" | sort | tr '\n' ' ')" = "1 1 3 " ]
+  [ "$(cat "$T"/out? | grep -c "^stopped at step ")" -eq 1 ]
+  [ "$(grep -c "^== generation 1" "$RUN/launch/rank-0.log")" -eq 1 ]
+}
+has_one_left() {
+  local pid left=0
+  for pid in "$@"; do
+    if ! has_gone "$pid"; then left=$((left + 1)); fi
+  done
+  [ $left -eq 1 ]
+}
+
+@test "launch.log ends with the status of the launch" {
+  launch 1 -- --steps 3
+  tail -n 1 "$RUN/launch/launch.log" | grep -q "ended with status 0$"
+}
+
+@test "an option of train before its name, or the program's name, is an error with a hint" {
+  run -2 "$TRIREME" launch --steps 3 -- train
+  [ "$output" = "trireme: 'launch' has no option --steps, which belongs to train: trireme launch [options] -- train --steps" ]
+  run -2 "$TRIREME" launch -- trireme train
+  [[ "$output" =~ "leave out the program's name" ]]
+}
+
 @test "help of the command, and its wrong options, start nothing and leave no directory" {
   cd "$T"
   run -0 "$TRIREME" launch -- train --help
@@ -411,6 +449,8 @@ is_continued() {
   [ "$code" -eq 3 ]
   has_line "^trireme: stopped by a signal; the finished work is in set.partial, continue with --resume"
   run ! has_line "^launch   restart"
+  run ! has_line "nothing to resume"
+  has_line "^continue with: .*launch .*-- prepare "
 }
 
 @test "max_slots of a host file is the upper bound of its ranks" {
@@ -482,10 +522,10 @@ is_continued() {
   is_clear
 }
 
-@test "SIGHUP and SIGUSR1 to all processes of a launch stop the ranks in order" {
+@test "SIGHUP, SIGUSR1 and SIGTERM to all processes of a launch stop the ranks in order" {
   need_mpi
   local signal pid
-  for signal in HUP USR1; do
+  for signal in HUP USR1 TERM; do
     start 2 --
     until_step $(($(last_step "$RUN") + 5))
     for pid in $(marked); do kill -"$signal" "$pid" 2> /dev/null || true; done

@@ -68,7 +68,7 @@ MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SchedulerParameters=sched_interval=2,sched_min_interval=0
-KillWait=10
+KillWait=300
 NodeName=h1 NodeAddr=$(host_address h1) CPUs=2 State=UNKNOWN
 NodeName=h2 NodeAddr=$(host_address h2) CPUs=2 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
@@ -146,6 +146,18 @@ has_log() { grep -q "$1" log; }
 }
 # The log shows that two launches have begun.
 has_resumed() { [ "$(grep -c "2 ranks on 2 machines" log)" -eq 2 ]; }
+
+@test "a job that is cancelled saves, and the same command continues it" {
+  mapfile -t options < <(training --steps 1000000 --save-every 1000000)
+  on h3 sbatch --nodes=2 --output=log "$BATCH" "${options[@]}"
+  until_true has_step 2 || { cat log; false; }
+  on h3 scancel --name=trireme  # SIGTERM to all processes of the job, then SIGKILL after KillWait
+  until_true has_no_job
+  cat log
+  grep -q "continue with: " log
+  [ -e "$RUN/checkpoints/latest/weights.safetensors" ]
+  until_true nothing_runs
+}
 
 @test "a node whose agent was killed is used again" {
   mapfile -t options < <(training --steps 1000000 --save-every 5)

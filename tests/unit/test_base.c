@@ -512,6 +512,21 @@ static void interrupt_twice(void) {
   raise(SIGINT);
 }
 
+static void announce_then_terminate(void) {
+  stop_watch();
+  raise(SIGUSR1);
+  raise(SIGTERM);
+  _exit(stop_asked() && !stop_hurried() ? 10 : 11);
+}
+
+/* A batch system sends both. */
+static void test_stop_signal_after_sigusr1_asks_for_the_same(void **state) {
+  (void)state;
+  int status = run_child(announce_then_terminate);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 10);
+}
+
 static void test_stop_first_signal_sets_the_flag(void **state) {
   (void)state;
   assert_false(stop_asked());
@@ -622,6 +637,7 @@ int main(void) {
       cmocka_unit_test(test_log_message_in_a_pipe_is_plain),
       cmocka_unit_test(test_log_error_of_a_rank_is_one_write),
       cmocka_unit_test(test_stop_first_signal_sets_the_flag),
+      cmocka_unit_test(test_stop_signal_after_sigusr1_asks_for_the_same),
       cmocka_unit_test(test_stop_second_signal_ends_the_program),
       cmocka_unit_test(test_utf8_escape_other_bytes_become_hexadecimal),
       cmocka_unit_test(test_utf8_escape_without_room_fails),

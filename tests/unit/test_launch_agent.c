@@ -573,6 +573,7 @@ static void test_stub_of_a_running_mpirun_ignores_announcements(void **state) {
   assert_int_equal(frame.type, STUB_WORKER);
   assert_int_equal(kill(stub.pid, SIGUSR1), 0);
   assert_int_equal(kill(stub.pid, SIGHUP), 0);
+  assert_int_equal(kill(stub.pid, SIGTERM), 0); /* not from its parent */
   OK(protocol_send(c, STUB_END, json_pack("{s:i}", "status", 0)));
   OK(channel_advance(c));
   assert_int_equal(waitpid(pid, &status, 0), pid);

@@ -44,7 +44,7 @@ is_off_and_clear() { [ -z "$(processes_on h1)" ]; }
   until_true carries_gradients h1
   until_true carries_gradients h2
   kill_host h2
-  until_true has '1 rank on 1 machine' log
+  until_true has 'restart [0-9]*: 1 rank on 1 machine' log
   before=$(samples h1 | wc -l)
   until_true has_samples h1 $((before + 2))
   on h1 pkill -TERM -f "launch --hosts"

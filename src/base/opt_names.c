@@ -58,7 +58,7 @@ const char *opt_suggest_command(const char *name) {
 
 /* Returns the command that `launch` starts and that has this option; NULL if there is none. */
 static const char *find_launched(const char *name) {
-  static const char *const launched[] = {"train", "prepare", "translate", "bench"};
+  static const char *const launched[] = {"train", "prepare", "translate", "classify", "bench"};
   for (size_t i = 0; i < sizeof launched / sizeof *launched; i++) {
     const OptCommand *command = opt_command(launched[i]);
     for (const OptSpec *s = opt_specs_; command && s->name; s++)

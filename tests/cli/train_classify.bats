@@ -237,7 +237,7 @@ refused() {
   refused "--metric mcc is not defined: a text of this data set may have several labels" labels --metric mcc
   refused "--metric auc is not defined: the labels of this data set are numbers" numbers --metric auc
   refused "--class-weights balanced needs classes" numbers --class-weights balanced
-  for list in 1 1,2,3 1,x 1,0 1,-1 1,nan 1,inf , ''; do
+  for list in 1 1,2,3 1,x 1,0 1,-1 1,nan 1,inf "," ''; do
     refused "--class-weights '$list' is neither none, balanced nor a list of 2 numbers" classes --class-weights "$list"
   done
   { echo text,class; echo a b c d e f g h a b c d e f g h a b,yes; } > long.csv

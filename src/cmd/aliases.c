@@ -260,7 +260,8 @@ const OptAlias cmd_aliases[] = {
     HINT("translate", "path", FAIRSEQ, "pass --model DIR, a run or a checkpoint"),
     HINT("translate", "models", MARIAN,
          "pass --model DIR, one model; ensembles are not available"),
-    HINT("translate", "model-name-or-path", HF, "pass --model DIR, a run or a checkpoint"),
+    HINT("translate classify", "model-name-or-path", HF,
+         "pass --model DIR, a run or a checkpoint"),
     ALIAS("train translate bench", "num-beams", "beam-size", HF),
     HINT("train translate", "lenpen", FAIRSEQ,
          "it divides by length^P; --length-penalty P divides by ((5 + length) / 6)^P: search "

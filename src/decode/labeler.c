@@ -126,7 +126,10 @@ static Err run_model(Labeler *l) {
 static void compute_softmax(const float *x, double *p, size_t n) {
   double most = (double)x[0], sum = 0;
   for (size_t i = 1; i < n; i++) most = (double)x[i] > most ? (double)x[i] : most;
-  for (size_t i = 0; i < n; i++) sum += p[i] = exp((double)x[i] - most);
+  for (size_t i = 0; i < n; i++) {
+    p[i] = exp((double)x[i] - most);
+    sum += p[i];
+  }
   for (size_t i = 0; i < n; i++) p[i] /= sum;
 }
 

@@ -87,20 +87,14 @@ static Err read_labels(Classifier *c, const StoreSums *sums, const char *dir) {
 
 /* ---- tokenizer ---- */
 
-static bool lists_file(const StoreSums *sums, const char *name) {
-  for (size_t i = 0; i < sums->files; i++)
-    if (strcmp(sums->file[i].name, name) == 0) return true;
-  return false;
-}
-
 static Err open_encoder(Classifier *c, const StoreSums *sums, const char *dir) {
   char path[FILE_PATH_MAX];
   BertRules rules = {.is_lower = c->config->is_lower,
                      .strips_accents = c->config->strips_accents};
-  TextTokenizer kind = lists_file(sums, text_tokenizer_file[TEXT_SENTENCEPIECE])
+  TextTokenizer kind = store_has_file(sums, text_tokenizer_file[TEXT_SENTENCEPIECE])
                            ? TEXT_SENTENCEPIECE
                            : TEXT_WORDPIECE;
-  if (!lists_file(sums, text_tokenizer_file[kind]))
+  if (!store_has_file(sums, text_tokenizer_file[kind]))
     return err_set(
         ERR_WORK,
         "%s has no tokenizer (vocab.txt or tokenizer.model), so it cannot read texts: "
@@ -123,9 +117,9 @@ static Err open_encoder(Classifier *c, const StoreSums *sums, const char *dir) {
 static Err refuse_head(const BertConfig *config, const char *dir) {
   return err_set(
       ERR_WORK,
-      "%s is a BERT model with %s, which does not classify; train a classifier from it "
-      "with 'trireme train --task classify --init-from %s'",
-      dir, config->head == BERT_HEAD_MLM ? "a masked-language-model head" : "no head", dir);
+      "%s is a BERT model with %s, which does not classify; give --model a classifier, "
+      "trained with 'trireme train --task classify'",
+      dir, config->head == BERT_HEAD_MLM ? "a masked-language-model head" : "no head");
 }
 
 static Err read_config(Classifier *c, StoreSums *sums, const char *dir) {

@@ -41,8 +41,7 @@ Err store_check_file(const StoreSums *sums, const char *dir, const char *name) {
   return config_damaged(path, name);
 }
 
-/* Returns true if model.json lists the file. */
-static bool has_file(const StoreSums *sums, const char *name) {
+bool store_has_file(const StoreSums *sums, const char *name) {
   for (size_t i = 0; i < sums->files; i++) {
     if (strcmp(sums->file[i].name, name) == 0) return true;
   }
@@ -64,7 +63,7 @@ static Err open_pair(Tokenizer *t, const StoreSums *sums, int vocab, const char 
 
 Err store_open_tokenizer(Tokenizer *t, const StoreSums *sums, int vocab, const char *dir) {
   char path[FILE_PATH_MAX];
-  if (has_file(sums, "vocab.json")) return open_pair(t, sums, vocab, dir);
+  if (store_has_file(sums, "vocab.json")) return open_pair(t, sums, vocab, dir);
   TRY(store_check_file(sums, dir, "tokenizer.model"));
   TRY(file_join(path, dir, "tokenizer.model"));
   TRY(tokenizer_open(t, path));

@@ -39,6 +39,8 @@ typedef struct {
 bool store_is_name(const char *name);
 /* Adds a file to the list, which must have room for it. */
 void store_add_file(StoreSums *sums, const char *name, FileSum sum);
+/* Returns true if model.json lists the file. */
+bool store_has_file(const StoreSums *sums, const char *name);
 /* Compares DIR/NAME with its checksum in model.json, if checksums are known. Fails also if
  * model.json does not list the file. */
 NODISCARD Err store_check_file(const StoreSums *sums, const char *dir, const char *name);

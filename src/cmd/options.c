@@ -231,6 +231,11 @@ const OptSpec cmd_general_options[] = {
     {"rank-timeout", OPT_SECONDS, "TIME", "6s", 1, 86400, NULL, 1, false, "train", "Ranks",
      "Stop the run when a rank has made no progress for this time and for five times its "
      "usual interval"},
+    TEXT(
+        "init-from", "MODEL", NULL, "train", G_RUN,
+        "Start from the weights of a run, a checkpoint or a model directory: what has the same "
+        "name and shape is taken, the rest is initialised; without --preset the model has the "
+        "sizes of MODEL"),
     FLAG("auto-resume", "train", G_RUN,
          "Continue the run if it has begun, otherwise begin it: the same command can be "
          "repeated until the run is complete, as by a job that is requeued"),

@@ -13,8 +13,11 @@
 #include "base/mem.h"
 #include "base/out.h"
 #include "cmd/cmd.h"
+#include "cmd/infer.h"
 #include "comm/launcher.h"
 #include "data/dataset.h"
+#include "model/store.h"
+#include "train/checkpoint.h"
 #include "train/restart.h"
 #include "train/rundir.h"
 
@@ -155,6 +158,40 @@ static Err fill_wandb(TrainSpec *s, const OptSet *opts) {
         "characters other than / \\ # ? %% :",
         project);
   s->wandb_project = project;
+  return ERR_OK;
+}
+
+/* On rank 0: reads the configuration of the model that --init-from names or, if the run has a
+ * checkpoint, that of the checkpoint, from which it continues. */
+static Err read_initial_config(TrainSpec *s, const OptSet *opts, ModelConfig *config) {
+  const char *given = opt_text(opts, "init-from"), *run = opt_text(opts, "run");
+  bool is_resumed = opt_flag(opts, "resume") || opt_flag(opts, "auto-resume"), found = false;
+  char dir[FILE_PATH_MAX];
+  if (is_resumed && run && file_exists(run)) TRY(checkpoint_find(run, dir, &found));
+  if (found) {
+    log_info("init     --init-from %s is not used: the run continues from its checkpoint",
+             given);
+    return store_load_config(config, NULL, dir);
+  }
+  TRY(infer_find_model("--init-from ", given, dir));
+  memcpy(s->init_from, dir, sizeof dir);
+  TRY(store_load_config(config, NULL, dir));
+  if (config->family == s->task->family) return ERR_OK;
+  return err_set(
+      ERR_USAGE,
+      "--init-from %s is a model of family %s, but --task %s trains models of family "
+      "%s; give a model of that family",
+      given, config->family->name, s->task->name, s->task->family->name);
+}
+
+/* With --init-from and without --preset: sets the configuration to start from on all ranks. */
+static Err share_initial_config(TrainSpec *s, const OptSet *opts, Comm *comm) {
+  ModelConfig config = {0};
+  if (!opt_text(opts, "init-from")) return ERR_OK;
+  if (comm_rank(comm) == 0) TRY(read_initial_config(s, opts, &config));
+  comm_broadcast(comm, "configuration of --init-from", config.own, sizeof config.own);
+  config.family = s->task->family;
+  if (!opt_given(opts, "preset")) s->config = config;
   return ERR_OK;
 }
 
@@ -403,6 +440,7 @@ Err cmd_train(OptSet *opts) {
   TRY_DONE(str_check(&options));
   TRY_DONE(str_check(&all_options));
   spec.all_options = str_text(&all_options);
+  TRY_DONE(share_initial_config(&spec, opts, comm));
   TRY_DONE(fill_spec(&spec, opts));
   if (comm_rank(comm) == 0) warn_of_small_lr(&spec.schedule);
   TRY_DONE(train_run(&spec, comm, str_text(&options), &r));

@@ -209,8 +209,9 @@ static void announce_gradients(const Model *model, GradReady ready, void *contex
 }
 
 static Err configure_model(ModelConfig *config, const OptSet *opts) {
-  BertConfig c = {0};
-  TRY(bert_configure(&c, opts));
+  const BertConfig *start = config->family ? bert_config(config) : NULL;
+  BertConfig c = start ? *start : (BertConfig){0};
+  TRY(bert_configure(&c, opts, start != NULL));
   *config = bert_model_config(&c);
   return ERR_OK;
 }

@@ -25,8 +25,22 @@ static void set_rate(float *rate, const OptSet *opts, const char *name) {
   if (opt_text(opts, name)) *rate = (float)opt_real(opts, name);
 }
 
-Err bert_configure(BertConfig *c, const OptSet *opts) {
-  TRY(bert_preset(c, opt_text(opts, "preset")));
+/* Leaves out what the task sets. A classifier has a pooler; a model that was trained to predict masked
+ * tokens has none, and gets that of its form: DistilBERT, which has no segments, has ReLU. */
+static void remove_head(BertConfig *c) {
+  if (c->pooler == BERT_POOLER_NONE)
+    c->pooler = c->segments ? BERT_POOLER_TANH : BERT_POOLER_RELU;
+  c->head = BERT_HEAD_NONE;
+  c->labels = 0;
+  c->max_tokens = 0;
+  c->has_pairs = false;
+}
+
+Err bert_configure(BertConfig *c, const OptSet *opts, bool has_start) {
+  if (has_start)
+    remove_head(c);
+  else
+    TRY(bert_preset(c, opt_text(opts, "preset")));
   set_count(&c->d_model, opts, "d-model");
   set_count(&c->ffn_dim, opts, "ffn-dim");
   set_count(&c->heads, opts, "heads");

@@ -9,8 +9,9 @@
 /* Tables of options for ModelFamily.options; those of sizes and dropout are the Transformer's. */
 extern const OptSpec *const bert_options[];
 
-/* Sets sizes and dropout from --preset and the options that change it. The task determines
+/* Sets sizes and dropout from --preset and the options that change it, or, with `has_start`, changes
+ * the configuration of another model by the options that are given. The task determines
  * vocab, head and labels, and then calls bert_check_config. */
-NODISCARD Err bert_configure(BertConfig *config, const OptSet *opts);
+NODISCARD Err bert_configure(BertConfig *config, const OptSet *opts, bool has_start);
 
 #endif

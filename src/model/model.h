@@ -81,7 +81,9 @@ struct ModelFamily {
    * NULL. Two families may list the same table. A name must not be in two tables. */
   const OptSpec *const *options;
 
-  /* Sets the configuration from the options; the data set determines the remaining members. */
+  /* Sets the configuration from the options; the data set determines the remaining members. If
+   * config->family is set, the configuration is that of a model from which a run begins, and only
+   * options that are given change it; otherwise it begins with --preset. */
   Err (*configure)(ModelConfig *config, const OptSet *opts);
   /* Sets the configuration of a preset with a vocabulary of this size, to estimate sizes without a
    * data set. */

@@ -240,8 +240,9 @@ static void announce_gradients(const Model *model, GradReady ready, void *contex
 }
 
 static Err configure_model(ModelConfig *config, const OptSet *opts) {
-  TransformerConfig c = {0};
-  TRY(transformer_configure(&c, opts));
+  const TransformerConfig *start = config->family ? transformer_config(config) : NULL;
+  TransformerConfig c = start ? *start : (TransformerConfig){0};
+  TRY(transformer_configure(&c, opts, start != NULL));
   *config = transformer_model_config(&c);
   return ERR_OK;
 }

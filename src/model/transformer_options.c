@@ -67,19 +67,29 @@ static void set_count(int *value, const OptSet *opts, const char *name) {
   if (opt_text(opts, name)) *value = (int)opt_count(opts, name);
 }
 
-Err transformer_configure(TransformerConfig *c, const OptSet *opts) {
-  TRY(transformer_preset(c, opt_text(opts, "preset")));
+/* Sets properties whose options have defaults, which do not change a model to start from. */
+static void set_form(TransformerConfig *c, const OptSet *opts, bool has_start) {
+#define IS_SET(name) (!has_start || opt_given(opts, name))
+  if (IS_SET("layer-norm")) c->pre_norm = strcmp(opt_text(opts, "layer-norm"), "pre") == 0;
+  if (IS_SET("attention-bias")) c->attention_bias = opt_flag(opts, "attention-bias");
+  if (IS_SET("activation"))
+    c->activation = (Activation)opt_choice(opts, "activation", "relu|gelu|silu");
+  if (IS_SET("position-embedding"))
+    c->positions =
+        (Positions)opt_choice(opts, "position-embedding", "sinusoidal|interleaved|learned");
+  if (IS_SET("tie-embeddings"))
+    c->tying = (Tying)opt_choice(opts, "tie-embeddings", "all|decoder|none");
+#undef IS_SET
+}
+
+Err transformer_configure(TransformerConfig *c, const OptSet *opts, bool has_start) {
+  if (!has_start) TRY(transformer_preset(c, opt_text(opts, "preset")));
   set_count(&c->d_model, opts, "d-model");
   set_count(&c->ffn_dim, opts, "ffn-dim");
   set_count(&c->heads, opts, "heads");
   set_count(&c->layers[0], opts, "encoder-layers");
   set_count(&c->layers[1], opts, "decoder-layers");
-  c->pre_norm = strcmp(opt_text(opts, "layer-norm"), "pre") == 0;
-  c->attention_bias = opt_flag(opts, "attention-bias");
-  c->activation = (Activation)opt_choice(opts, "activation", "relu|gelu|silu");
-  c->positions =
-      (Positions)opt_choice(opts, "position-embedding", "sinusoidal|interleaved|learned");
-  c->tying = (Tying)opt_choice(opts, "tie-embeddings", "all|decoder|none");
+  set_form(c, opts, has_start);
   set_dropout(c, opts);
   return transformer_check_config(c);
 }

@@ -132,6 +132,7 @@ static const char *const free_options[] = {
     "average-checkpoints", "rank-timeout", "data", "run", "shard-optimizer", "bucket-size",
     "overlap", "allreduce-transport", "device", "max-rollbacks", "accept-data", "tensorboard",
     "histogram-every", "trace", "trace-from", "wandb", "wandb-project",
+    "init-from", /* only a new run uses it */
     /* micro-batches is compared with the value in the checkpoint instead. */
     "micro-batches", NULL};
 /* Options that must not change, because the order of the data or the saved state depends on

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "train/init_from.h"
 #include "train/rundir.h"
 #include "train/step.h"
 
@@ -45,6 +46,7 @@ static Err load_or_begin(Trainer *t, TrainArrays *a) {
   if (is_found) return ERR_OK;
   t->run.at = (TrainCounters){.lr_scale = 1, .micro_batches = t->micro_batches};
   params_init(p, t->spec->seed, a->w);
+  if (*t->spec->init_from) TRY(init_from_model(t, a->w));
   if (a->e) memcpy(a->e, a->w, bytes);
   if (a->m) memset(a->m, 0, bytes);
   if (a->v) memset(a->v, 0, bytes);

@@ -18,6 +18,8 @@ typedef struct {
   const char *data, *run;
   /* All options with their values, also defaults, as lines of a config file: hyperparameters. */
   const char *all_options;
+  /* Model whose weights a new run starts from (--init-from), on rank 0; "" : none. */
+  char init_from[FILE_PATH_MAX];
   const TaskKind *task;
   void *task_options;     /* options of this kind of task */
   ModelConfig config;     /* sizes and architecture; the data set determines the rest */

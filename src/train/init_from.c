@@ -1,0 +1,152 @@
+/* Copies weights of another model by name and shape. Depends on model/store, format/safetensors. */
+#include "train/init_from.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "format/safetensors.h"
+
+typedef struct {
+  const char *dir; /* the other model */
+  ModelConfig config;
+  StoreSums sums;
+  SafeFile file;
+  const Params *params; /* those of the model in training */
+  size_t taken;
+  Str fresh, unused; /* names of weights that are not taken, here and there */
+} InitFrom;
+
+static void add_name(Str *list, const char *name) {
+  str_addf(list, "%s%s", list->len ? ", " : "", name);
+}
+
+static bool fits(const SafeTensor *t, const Param *q) {
+  return t->dimensions == (q->cols > 1 ? 2 : 1) && t->shape[0] == q->rows &&
+         (t->dimensions == 1 || t->shape[1] == q->cols);
+}
+
+static void add_shapes(Str *list, const SafeTensor *t, const Param *q) {
+  str_addf(list, " (%zu x %zu, there %" PRIu64 " x %" PRIu64 ")", q->rows, q->cols,
+           t->dimensions > 0 ? t->shape[0] : 1, t->dimensions > 1 ? t->shape[1] : 1);
+}
+
+static Err check_finite(const InitFrom *m, const Param *q, const float *w) {
+  for (size_t i = 0; i < q->rows * q->cols; i++) {
+    if (isfinite(w[i])) continue;
+    return err_set(ERR_WORK,
+                   "%s is damaged: number %zu of '%s' is not finite; copy the model again, or "
+                   "use another checkpoint",
+                   m->file.map.path, i, q->name);
+  }
+  return ERR_OK;
+}
+
+/* Copies one weight, or lists it. */
+static Err take_weight(InitFrom *m, const Param *q, float *w) {
+  const SafeTensor *t = safetensors_find(&m->file, q->name);
+  if (t && fits(t, q)) {
+    m->taken++;
+    TRY(safetensors_read(&m->file, t, w, q->rows * q->cols));
+    return check_finite(m, q, w);
+  }
+  add_name(&m->fresh, q->name);
+  if (t) add_shapes(&m->fresh, t, q);
+  return ERR_OK;
+}
+
+static bool has_param(const Params *p, const char *name) {
+  for (size_t i = 0; i < p->count; i++) {
+    if (strcmp(p->param[i].name, name) == 0) return true;
+  }
+  return false;
+}
+
+static Err take_weights(InitFrom *m, float *w) {
+  const Params *p = m->params;
+  for (size_t i = 0; i < p->count; i++)
+    TRY(take_weight(m, &p->param[i], w + p->param[i].offset));
+  for (size_t i = 0; i < m->file.tensors; i++) {
+    if (!has_param(p, m->file.tensor[i].name)) add_name(&m->unused, m->file.tensor[i].name);
+  }
+  if (m->taken) return ERR_OK;
+  return err_set(
+      ERR_USAGE,
+      "--init-from %s: no weight has the name and the shape of one of this model; leave "
+      "out options that set its sizes, or --init-from",
+      m->dir);
+}
+
+/* Weights may fit a model that computes something else, for example with other heads. */
+static void log_differences(const InitFrom *m, const ModelConfig *here) {
+  Str list = {0};
+  for (const ConfigField *f = here->family->fields; f->key; f++) {
+    char a[64], b[64];
+    config_print(f, here, a, sizeof a);
+    config_print(f, &m->config, b, sizeof b);
+    if (f->may_change || strcmp(a, b) == 0) continue;
+    str_addf(&list, "%s%s %s (there %s)", list.len ? ", " : "", f->key, a, b);
+  }
+  if (list.len) log_info("init     differs: %s", str_text(&list));
+  str_free(&list);
+}
+
+/* Warns of another vocabulary or other labels: their weights are taken by number if the count is the
+ * same. */
+static Err compare_files(const InitFrom *m, const Task *task) {
+  for (size_t i = 0; i < task->files; i++) {
+    for (size_t k = 0; k < m->sums.files; k++) {
+      const StoreFile *there = &m->sums.file[k];
+      FileSum sum;
+      if (!m->sums.known || strcmp(there->name, task->file[i].name) != 0) continue;
+      TRY(filesum_file(task->file[i].path, &sum));
+      if (sum.crc == there->sum.crc && sum.bytes == there->sum.bytes) continue;
+      log_warn(
+          "--init-from %s has another %s (%s) than the data set: weights of equal shape "
+          "are taken, although they belong to other names",
+          m->dir, task->file[i].what, there->name);
+    }
+  }
+  return ERR_OK;
+}
+
+static void log_taken(const InitFrom *m) {
+  log_info("init     %zu of %zu weights are those of %s", m->taken, m->params->count, m->dir);
+  if (m->fresh.len) log_info("init     initialised: %s", str_text(&m->fresh));
+  if (m->unused.len) log_info("init     not used: %s", str_text(&m->unused));
+}
+
+static Err open_weights(InitFrom *m) {
+  char path[FILE_PATH_MAX];
+  TRY(file_join(path, m->dir, "weights.safetensors"));
+  TRY(safetensors_open(&m->file, path));
+  if (!m->sums.known) return ERR_OK;
+  return filesum_compare(path, filesum_bytes(m->file.map.bytes, m->file.map.size),
+                         m->sums.weights);
+}
+
+Err init_from_model(const Trainer *t, float *w) {
+  const ModelConfig *here = &t->state.model->config;
+  InitFrom m = {.dir = t->spec->init_from, .params = &t->state.model->params};
+  Err err;
+  TRY(store_load_config(&m.config, &m.sums, m.dir));
+  if (m.config.family != here->family)
+    return err_set(ERR_USAGE, "--init-from %s is a model of family %s, not %s", m.dir,
+                   m.config.family->name, here->family->name);
+  TRY_DONE(open_weights(&m));
+  TRY_DONE(take_weights(&m, w));
+  TRY_DONE(str_check(&m.fresh));
+  TRY_DONE(str_check(&m.unused));
+  if (!t->world.is_warm) { /* not again after a roll-back */
+    log_taken(&m);
+    log_differences(&m, here);
+    err = compare_files(&m, t->task);
+  }
+done:
+  str_free(&m.fresh);
+  str_free(&m.unused);
+  safetensors_close(&m.file);
+  return err;
+}

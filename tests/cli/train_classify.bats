@@ -219,6 +219,17 @@ refused() {
   same_state single launched
 }
 
+@test "a device's memory, padding and graphs give the bits of the CPU" {
+  make_gpu
+  local options=(--steps 6 --valid-every 3 --class-weights 1,3)
+  fit classes host "${options[@]}" > /dev/null
+  TRIREME_PLUGIN_PATH=$BATS_FILE_TMPDIR/plugins fit classes device "${options[@]}" --device cuda > /dev/null
+  same_state host device
+  validations host > want
+  validations device > got
+  diff want got
+}
+
 @test "report and watch describe the run of a classifier" {
   fit classes seen --steps 6 --valid-every 2 --log-every 1 > /dev/null
   run -0 "$TRIREME" report seen --out seen.html

@@ -443,6 +443,56 @@ static void test_model_loss_sums_steps_since_last_call(void **state) {
   close_fixture(&f);
 }
 
+/* Gradient of the output bias without label smoothing: softmax minus the one-hot targets, summed over
+ * the tokens. Logits of all tokens are in memory, so they can be read after a forward pass. */
+static void expect_bias_gradient(const Transformer *t, double *d_bias) {
+  size_t vocab = (size_t)t->config.vocab;
+  const float *logits = t->logits;
+  for (uint32_t r = 0; r < batch.rows[1]; r++) {
+    const float *x = logits + r * vocab;
+    double sum = 0;
+    for (size_t i = 0; i < vocab; i++) sum += exp((double)x[i]);
+    for (size_t i = 0; i < vocab; i++) d_bias[i] += exp((double)x[i]) / sum;
+    d_bias[batch.tgt_out[r]] -= 1;
+  }
+}
+
+static void check_output_bias(bool reference, size_t logit_rows) {
+  Backend b;
+  Transformer t, chunked;
+  TransformerConfig c = config_of("pre");
+  float *w, *g;
+  double expected[23] = {0};
+  c.output_bias = true;
+  if (reference)
+    backend_reference(&b);
+  else
+    OK(backend_cpu(&b, 2, false));
+  OK(transformer_new(&t, &c, &b, batch.capacity, 0, true));
+  OK(transformer_new(&chunked, &c, &b, batch.capacity, logit_rows, true));
+  size_t n = t.model.params.padded;
+  OK(mem_alloc_aligned(&w, n * sizeof *w));
+  OK(mem_alloc_aligned(&g, n * sizeof *g));
+  for (size_t i = 0; i < n; i++) w[i] = 0.3f * sinf((float)(i * i % 1009));
+  transformer_step(&t, (Weights){w, w}, NULL, &batch, (StepKey){0}, 0, 1, NULL, NULL);
+  expect_bias_gradient(&t, expected);
+  for (int times = 1; times <= 2; times++) {
+    StepKey key = {.first = times == 1};
+    transformer_step(&chunked, (Weights){w, w}, g, &batch, key, 0, 1, NULL, NULL);
+    for (int i = 0; i < c.vocab; i++)
+      assert_true(fabs((double)g[t.at.output_bias + (size_t)i] - times * expected[i]) < 1e-5);
+  }
+  mem_free(w);
+  mem_free(g);
+  transformer_free(&t);
+  transformer_free(&chunked);
+}
+
+static void test_model_output_bias_gradient_is_sum_of_logit_gradients(void **state) {
+  (void)state;
+  for (int i = 0; i < 4; i++) check_output_bias(i % 2, i / 2 ? 4 : 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_model_gradients_equal_pytorch),
@@ -455,6 +505,7 @@ int main(void) {
       cmocka_unit_test(test_model_announce_without_batch_has_order_of_backward),
       cmocka_unit_test(test_model_first_micro_batch_overwrites_gradients),
       cmocka_unit_test(test_model_loss_sums_steps_since_last_call),
+      cmocka_unit_test(test_model_output_bias_gradient_is_sum_of_logit_gradients),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

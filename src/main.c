@@ -99,8 +99,9 @@ static const OptCommand commands[] = {
      .usage = "MODEL --to hf|ctranslate2 --out DIR",
      .about = "Writes a directory that the other program loads, with the files of the "
               "tokenizer. MODEL is a run (its best checkpoint), a checkpoint or a model "
-              "directory. transformers has the form of MarianMT only, which imported models "
-              "have; CTranslate2 runs every translation model.",
+              "directory. transformers has classifiers and encoders of the BERT family, and of "
+              "translation models the form of imported ones (MarianMT); CTranslate2 runs every "
+              "translation model.",
      .examples = "  trireme export runs/demo --to ctranslate2 --out demo-ct2\n"
                  "  trireme export models/en-de --to hf --out en-de-hf\n",
      .operands = "the MODEL to export",

@@ -8,6 +8,13 @@
 #include "base/mem.h"
 #include "base/place.h"
 
+bool export_has_file(const Export *e, const char *name) {
+  for (size_t i = 0; i < e->sums.files; i++) {
+    if (strcmp(e->sums.file[i].name, name) == 0) return true;
+  }
+  return false;
+}
+
 Err export_copy_tokenizer(const Export *e, const char *dir) {
   char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
   for (size_t i = 0; i < e->sums.files; i++) {
@@ -60,19 +67,33 @@ Err export_positions(const Export *e, int stack, const float **positions, float 
   return ERR_OK;
 }
 
-static Err read_model(Export *e, const ExportForm *form) {
-  char path[FILE_PATH_MAX];
-  TRY(store_load_config(&e->config, &e->sums, e->dir));
-  const TransformerConfig *c = transformer_config(&e->config);
-  if (!c)
-    return err_set(ERR_WORK,
-                   "%s is a model of family %s, which cannot be exported yet; give a "
-                   "translation model",
-                   e->dir, e->config.family->name);
+static Err open_translator(Export *e, const ExportForm *form, const TransformerConfig *c) {
+  e->is_translator = true;
   e->translator = *c;
   TRY(store_open_tokenizer(&e->tokenizer, &e->sums, c->vocab, e->dir));
   TRY(form->check(e));
-  TRY(transformer_lay_out(&e->at, &e->params, c));
+  return transformer_lay_out(&e->at, &e->params, c);
+}
+
+static Err open_bert(Export *e, const ExportForm *form, const BertConfig *c) {
+  e->bert = *c;
+  for (size_t i = 0; i < e->sums.files; i++)
+    TRY(store_check_file(&e->sums, e->dir, e->sums.file[i].name));
+  TRY(form->check(e));
+  return bert_lay_out(&e->bert_at, &e->params, c);
+}
+
+static Err read_model(Export *e, const ExportForm *form) {
+  char path[FILE_PATH_MAX];
+  TRY(store_load_config(&e->config, &e->sums, e->dir));
+  const TransformerConfig *translator = transformer_config(&e->config);
+  const BertConfig *bert = bert_config(&e->config);
+  if (!translator && !bert)
+    return err_set(ERR_WORK,
+                   "%s is a model of family %s, which cannot be exported; give a translation "
+                   "model or one of the BERT family",
+                   e->dir, e->config.family->name);
+  TRY(translator ? open_translator(e, form, translator) : open_bert(e, form, bert));
   TRY(file_join(path, e->dir, "weights.safetensors"));
   return store_load_weights(&e->params, &e->sums, path, &e->w);
 }
@@ -116,5 +137,6 @@ Err export_model(const ExportForm *form, const char *dir, const char *out, Expor
   tokenizer_close(&e.tokenizer);
   params_free(&e.params);
   transformer_params_free(&e.at);
+  bert_params_free(&e.bert_at);
   return err;
 }

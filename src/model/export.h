@@ -1,10 +1,11 @@
 /* Writes a model for other programs: Hugging Face transformers, CTranslate2. Depends on store,
- * transformer. */
+ * transformer, bert. */
 #ifndef MODEL_EXPORT_H
 #define MODEL_EXPORT_H
 
 #include "base/file.h"
 #include "base/progress.h"
+#include "model/bert.h"
 #include "model/store.h"
 #include "model/transformer.h"
 
@@ -13,10 +14,15 @@ typedef struct {
   const char *dir; /* its directory */
   StoreSums sums;
   ModelConfig config;
+  Params params;
+  bool is_translator; /* otherwise it is of the BERT family */
+  /* Set for translators only: */
   TransformerConfig translator; /* `config` as a Transformer */
   TransformerParams at;
-  Params params;
   Tokenizer tokenizer;
+  /* Set for the BERT family only: */
+  BertConfig bert;
+  BertParams bert_at;
   float *w; /* (params.padded) weights */
 } Export;
 
@@ -43,7 +49,9 @@ typedef struct {
 NODISCARD Err export_model(const ExportForm *form, const char *dir, const char *out,
                            Exported *exported);
 
-/* Copies the files of the tokenizer. */
+/* Returns true if the model directory has a file of this name. */
+bool export_has_file(const Export *e, const char *name);
+/* Copies the files of the tokenizer of a translator. */
 NODISCARD Err export_copy_tokenizer(const Export *e, const char *dir);
 /* Writes `count` floats in pieces, after each of which the progress is that of the file. NULL: zeros. */
 NODISCARD Err export_put_floats(FileWriter *w, const float *data, size_t count, Progress *p);

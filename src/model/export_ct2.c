@@ -302,8 +302,11 @@ static Err write_config(const Export *e, const char *dir) {
 }
 
 static Err check_form(const Export *e) {
-  (void)e; /* CTranslate2 has every form of the Transformer */
-  return ERR_OK;
+  if (e->is_translator) return ERR_OK; /* CTranslate2 has every form of the Transformer */
+  return err_set(ERR_WORK,
+                 "%s is a model of family %s; only translation models can be exported to "
+                 "CTranslate2: pass --to hf",
+                 e->dir, e->config.family->name);
 }
 
 static Err write_files(const Export *e, const char *dir) {

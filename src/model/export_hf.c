@@ -1,29 +1,15 @@
 /* Writes MarianMT models: config.json, generation_config.json, model.safetensors and the files of the
- * tokenizer. The tensors are in the order in which transformers saves them. Depends on export, marian,
- * format/safetensors, Jansson. */
+ * tokenizer; and calls export_bert for models of the BERT family. Depends on export_tensors, export_bert, marian,
+ * Jansson. */
 #include "model/export_hf.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/progress.h"
-#include "format/safetensors.h"
+#include "model/export_bert.h"
+#include "model/export_tensors.h"
 #include "model/marian.h"
-
-/* A tensor of the file. */
-typedef struct {
-  char name[128];
-  const float *data; /* NULL: zeros */
-  size_t rows, cols;
-} Tensor;
-
-typedef struct {
-  const Export *e;
-  Tensor *tensor;
-  size_t count, cap;
-} TensorList;
 
 static Err refuse_form(const Export *e, const char *why) {
   return err_set(ERR_WORK,
@@ -32,7 +18,7 @@ static Err refuse_form(const Export *e, const char *why) {
                  e->dir, why);
 }
 
-static Err check_form(const Export *e) {
+static Err check_marian(const Export *e) {
   const TransformerConfig *c = &e->translator;
   char why[128];
   if (c->pre_norm) return refuse_form(e, "its layer norms are before the sublayers (pre-norm)");
@@ -50,91 +36,37 @@ static Err check_form(const Export *e) {
   return ERR_OK;
 }
 
-static Err add_tensor(TensorList *list, const char *name, const float *data, size_t rows,
-                      size_t cols) {
-  TRY(mem_grow(&list->tensor, &list->cap, list->count + 1, sizeof *list->tensor));
-  Tensor *t = &list->tensor[list->count++];
-  *t = (Tensor){.data = data, .rows = rows, .cols = cols};
-  snprintf(t->name, sizeof t->name, "%s", name);
-  return ERR_OK;
-}
-
 static Err visit_tensor(void *context, const char *name, size_t offset, size_t rows,
                         size_t cols) {
-  TensorList *list = context;
+  ExportTensors *list = context;
   const float *data = offset == PARAM_NONE ? NULL : list->e->w + offset;
-  if (strcmp(name, MARIAN_OUTPUT_BIAS) == 0) return add_tensor(list, name, data, 1, rows);
-  return add_tensor(list, name, data, rows, cols);
-}
-
-static int compare_names(const void *a, const void *b) {
-  const Tensor *x = a, *y = b;
-  return strcmp(x->name, y->name);
-}
-
-static Err put_tensors(FileWriter *w, const TensorList *list) {
-  static const char *const metadata[] = {"format", "pt", NULL};
-  SafeEntry *entry;
-  Progress progress;
-  uint64_t total = 0;
-  TRY(mem_alloc(&entry, list->count, sizeof *entry));
-  for (size_t i = 0; i < list->count; i++) {
-    const Tensor *t = &list->tensor[i];
-    bool is_matrix = t->cols > 1;
-    entry[i] = (SafeEntry){.name = t->name,
-                           .type = SAFE_F32,
-                           .dimensions = is_matrix ? 2 : 1,
-                           .shape = {t->rows, t->cols}};
-    total += (uint64_t)t->rows * t->cols * sizeof *t->data;
-  }
-  progress_begin(&progress, "write weights", "bytes", total);
-  Err err = safetensors_begin(w, entry, list->count, metadata);
-  for (size_t i = 0; i < list->count && !err; i++) {
-    const Tensor *t = &list->tensor[i];
-    err = export_put_floats(w, t->data, t->rows * t->cols, &progress);
-  }
-  progress_end(&progress);
-  mem_free(entry);
-  return err;
-}
-
-static Err save_tensors(const TensorList *list, const char *dir) {
-  char path[FILE_PATH_MAX];
-  FileWriter w;
-  TRY(file_join(path, dir, "model.safetensors"));
-  TRY(file_create(&w, path));
-  w.crc_only = true;
-  Err err = put_tensors(&w, list);
-  if (!err) err = file_finish(&w, NULL);
-  file_abandon(&w);
-  return err;
+  if (strcmp(name, MARIAN_OUTPUT_BIAS) == 0)
+    return export_add_tensor(list, name, data, 1, rows);
+  return export_add_tensor(list, name, data, rows, cols);
 }
 
 /* Positions that are not MarianMT's own are written like weights; transformers reads them. */
-static Err add_positions(TensorList *list, float *memory[2]) {
+static Err add_positions(ExportTensors *list, float *memory[2]) {
   const TransformerConfig *c = &list->e->translator;
   if (c->positions == POSITION_MARIAN) return ERR_OK;
   for (int stack = 0; stack < 2; stack++) {
     const float *data;
     TRY(export_positions(list->e, stack, &data, &memory[stack]));
-    TRY(add_tensor(list, marian_positions[stack], data, (size_t)c->max_positions,
-                   (size_t)c->d_model));
+    TRY(export_add_tensor(list, marian_positions[stack], data, (size_t)c->max_positions,
+                          (size_t)c->d_model));
   }
   return ERR_OK;
 }
 
 static Err write_weights(const Export *e, const char *dir) {
-  TensorList list = {.e = e};
+  ExportTensors list = {.e = e};
   float *memory[2] = {NULL, NULL};
   Err err = marian_visit(&e->translator, &e->at, visit_tensor, &list);
   if (!err) err = add_positions(&list, memory);
-  if (!err) {
-    qsort(list.tensor, list.count, sizeof *list.tensor, compare_names);
-    err = save_tensors(&list, dir);
-  }
+  if (!err) err = export_save_tensors(&list, dir);
   mem_free(memory[0]);
   mem_free(memory[1]);
-  mem_free(list.tensor);
+  export_free_tensors(&list);
   return err;
 }
 
@@ -194,7 +126,12 @@ static Err write_tokenizer(const Export *e, const char *dir) {
       dir, "tokenizer_config.json");
 }
 
+static Err check_form(const Export *e) {
+  return e->is_translator ? check_marian(e) : export_check_bert(e);
+}
+
 static Err write_files(const Export *e, const char *dir) {
+  if (!e->is_translator) return export_write_bert(e, dir);
   TRY(write_tokenizer(e, dir));
   TRY(write_config(e, dir));
   TRY(write_generation(e, dir));

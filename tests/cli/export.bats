@@ -44,6 +44,22 @@ setup() {
   [ ! -e "$T/hf" ]
 }
 
+@test "models of the BERT family are exported to the files they were imported from" {
+  local bert=$BATS_TEST_DIRNAME/../golden/bert_import
+  for form in bert mlm roberta distil base; do
+    "$TRIREME" import --quiet --from "$bert/$form" --out "$T/$form"
+    "$TRIREME" export "$T/$form" --quiet --to hf --out "$T/$form-hf"
+    "$TRIREME" import --quiet --from "$T/$form-hf" --out "$T/$form-back"
+    for file in model.json weights.safetensors; do cmp "$T/$form/$file" "$T/$form-back/$file"; done
+  done
+  cmp "$bert/bert/model.safetensors" "$T/bert-hf/model.safetensors"
+  for file in config.json tokenizer_config.json; do diff "$GOLDEN/bert/$file" "$T/bert-hf/$file"; done
+  cmp "$bert/distil/vocab.txt" "$T/distil-hf/vocab.txt"
+  grep -q '"pad_token_id": 1' "$T/roberta-hf/config.json"
+  run -1 "$TRIREME" export "$T/bert" --to ctranslate2 --out "$T/ct2"
+  [[ "$output" == *"only translation models"*"pass --to hf"* ]]
+}
+
 @test "a full disk is an error and leaves nothing behind" {
   local small='mount -t tmpfs -o size=64k none "$0" && "$@"; code=$?; ls -A "$0"; exit $code'
   mkdir "$T/disk"

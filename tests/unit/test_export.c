@@ -285,6 +285,28 @@ static void test_export_hf_of_another_form_names_it_and_ctranslate2(void **state
   assert_refused(&epsilon, "epsilon of its layer norms is 1e-06");
 }
 
+static void assert_bert_refused(const BertConfig *c, const char *words) {
+  Export e = {.dir = "model", .bert = *c};
+  assert_int_equal(export_hf.check(&e), ERR_WORK);
+  assert_says(words);
+}
+
+static void test_export_hf_of_another_bert_names_its_form(void **state) {
+  BertConfig c;
+  (void)state;
+  OK(bert_preset(&c, "bert-tiny"));
+  c.head = BERT_HEAD_SOFTMAX;
+  c.labels = 2;
+  Export e = {.dir = "model", .bert = c};
+  OK(export_hf.check(&e));
+  c.pooler = BERT_POOLER_NONE;
+  assert_bert_refused(&c, "its classifier has another pooler, a form that Bert of");
+  c.pooler = BERT_POOLER_RELU;
+  c.segments = 0;
+  c.norm_epsilon = 1e-5f;
+  assert_bert_refused(&c, "is not 1e-12, a form that DistilBert of");
+}
+
 static void test_export_never_replaces_a_directory(void **state) {
   Exported exported;
   (void)state;
@@ -302,6 +324,7 @@ int main(void) {
       cmocka_unit_test(test_export_hf_writes_positions_that_are_not_those_of_marian),
       cmocka_unit_test(test_export_hf_fills_missing_biases_with_zeros),
       cmocka_unit_test(test_export_hf_of_another_form_names_it_and_ctranslate2),
+      cmocka_unit_test(test_export_hf_of_another_bert_names_its_form),
       cmocka_unit_test(test_export_never_replaces_a_directory),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

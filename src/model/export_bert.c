@@ -1,0 +1,194 @@
+/* Writes BERT, RoBERTa and DistilBERT: config.json with the names of the labels, model.safetensors,
+ * vocab.txt and tokenizer_config.json. Depends on export_tensors, hf_bert, Jansson. */
+#include "model/export_bert.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/place.h"
+#include "model/export_tensors.h"
+#include "model/hf_bert.h"
+
+#define DISTIL_EPSILON 1e-12f /* epsilon of DistilBERT; not part of its config.json */
+static const char *const class_name[HF_BERT_FORMS] = {"Bert", "Roberta", "DistilBert"};
+
+/* Selects the form that has the positions and segments of the model. */
+static HfBertForm find_form(const BertConfig *c) {
+  if (c->position_offset) return HF_ROBERTA;
+  return c->segments ? HF_BERT : HF_DISTILBERT;
+}
+
+static Err refuse_form(const Export *e, const char *why) {
+  return err_set(
+      ERR_WORK,
+      "%s cannot be exported to Hugging Face: %s, a form that %s of transformers does "
+      "not have; train it with the defaults of --preset",
+      e->dir, why, class_name[find_form(&e->bert)]);
+}
+
+Err export_check_bert(const Export *e) {
+  const BertConfig *c = &e->bert;
+  HfBertForm form = find_form(c);
+  bool is_distil = form == HF_DISTILBERT;
+  BertPooler pooler = is_distil ? BERT_POOLER_RELU : BERT_POOLER_TANH;
+  if (bert_is_classifier(c) && c->pooler != pooler)
+    return refuse_form(e, "its classifier has another pooler");
+  if (c->head == BERT_HEAD_MLM && c->pooler != BERT_POOLER_NONE)
+    return refuse_form(e, "it predicts masked tokens and has a pooler");
+  if (c->head == BERT_HEAD_NONE && c->pooler != BERT_POOLER_NONE && c->pooler != pooler)
+    return refuse_form(e, "it has another pooler");
+  if (is_distil && c->norm_epsilon != DISTIL_EPSILON)
+    return refuse_form(e, "the epsilon of its layer norms is not 1e-12");
+  if (form == HF_ROBERTA && c->head == BERT_HEAD_MLM && c->activation != ACT_GELU)
+    return refuse_form(e, "its activation is not gelu");
+  if (export_has_file(e, "tokenizer.model"))
+    return refuse_form(e, "its tokenizer is a SentencePiece model");
+  return ERR_OK;
+}
+
+static Err add_tensor(void *context, const char *name, size_t offset, size_t rows,
+                      size_t cols) {
+  ExportTensors *list = context;
+  /* A matrix with one column has cols 1 like a vector: none of this family but a bias has it. */
+  return export_add_tensor(list, name, list->e->w + offset, rows, cols);
+}
+
+static Err write_weights(const Export *e, const char *dir) {
+  ExportTensors list = {.e = e};
+  HfBertForm form = find_form(&e->bert);
+  char prefix[16] = "";
+  if (e->bert.head != BERT_HEAD_NONE)
+    snprintf(prefix, sizeof prefix, "%s.", hf_bert_type[form]);
+  Err err = hf_bert_visit(form, prefix, &e->bert, &e->bert_at, add_tensor, &list);
+  if (!err) err = export_save_tensors(&list, dir);
+  export_free_tensors(&list);
+  return err;
+}
+
+/* Returns the sizes under the keys of a form; NULL: out of memory. */
+static json_t *print_sizes(const BertConfig *c, HfBertForm form) {
+  static const char *const activations[] = {
+      [ACT_RELU] = "relu", [ACT_GELU] = "gelu", [ACT_SILU] = "silu"};
+  const char *activation = activations[c->activation];
+  if (form == HF_DISTILBERT)
+    return json_pack("{s:i, s:i, s:i, s:i, s:s, s:f, s:f, s:f, s:b}", "dim", c->d_model,
+                     "n_layers", c->layers, "n_heads", c->heads, "hidden_dim", c->ffn_dim,
+                     "activation", activation, "dropout", (double)c->drop_residual,
+                     "attention_dropout", (double)c->drop_attention, "seq_classif_dropout",
+                     (double)c->drop_classifier, "sinusoidal_pos_embds", 0);
+  return json_pack("{s:i, s:i, s:i, s:i, s:s, s:f, s:f, s:f, s:f, s:i}", "hidden_size",
+                   c->d_model, "num_hidden_layers", c->layers, "num_attention_heads", c->heads,
+                   "intermediate_size", c->ffn_dim, "hidden_act", activation,
+                   "hidden_dropout_prob", (double)c->drop_residual,
+                   "attention_probs_dropout_prob", (double)c->drop_attention,
+                   "classifier_dropout", (double)c->drop_classifier, "layer_norm_eps",
+                   (double)c->norm_epsilon, "type_vocab_size", c->segments);
+}
+
+/* Adds the names of the labels: lines of `text`, or LABEL_0 … if it is empty. Returns false if out of
+ * memory. */
+static bool add_labels(json_t *root, const BertConfig *c, const char *text) {
+  json_t *names = json_object(), *ids = json_object();
+  bool is_complete = names && ids;
+  for (int i = 0; i < c->labels && is_complete; i++) {
+    char id[16], own[32];
+    size_t len = strcspn(text, "\n");
+    snprintf(id, sizeof id, "%d", i);
+    snprintf(own, sizeof own, "LABEL_%d", i);
+    json_t *name = len ? json_stringn(text, len) : json_string(own);
+    is_complete = name && json_object_set(names, id, name) == 0 &&
+                  json_object_set_new(ids, json_string_value(name), json_integer(i)) == 0;
+    json_decref(name);
+    text += len + (text[len] == '\n');
+  }
+  is_complete = is_complete && json_object_set(root, "id2label", names) == 0 &&
+                json_object_set(root, "label2id", ids) == 0;
+  json_decref(names);
+  json_decref(ids);
+  return is_complete;
+}
+
+static Err read_file(const Export *e, const char *name, Str *text) {
+  char path[FILE_PATH_MAX];
+  if (!export_has_file(e, name)) return ERR_OK;
+  TRY(file_join(path, e->dir, name));
+  return place_read_all(path, STORE_FILE_LIMIT, text);
+}
+
+/* Returns the id of [PAD], the number of its line in vocab.txt; 0 if there is none. */
+static int find_pad(const char *text) {
+  static const char pad[] = "[PAD]";
+  for (int id = 0; *text; id++) {
+    size_t len = strcspn(text, "\r\n");
+    if (len == strlen(pad) && strncmp(text, pad, len) == 0) return id;
+    text += strcspn(text, "\n");
+    text += *text == '\n';
+  }
+  return 0;
+}
+
+static const char *get_class(const BertConfig *c) {
+  if (bert_is_classifier(c)) return "ForSequenceClassification";
+  return c->head == BERT_HEAD_MLM ? "ForMaskedLM" : "Model";
+}
+
+static json_t *print_config(const BertConfig *c, int pad, const char *labels) {
+  static const char *const problem[] = {[BERT_HEAD_SOFTMAX] = "single_label_classification",
+                                        [BERT_HEAD_SIGMOID] = "multi_label_classification",
+                                        [BERT_HEAD_SQUARE] = "regression"};
+  HfBertForm form = find_form(c);
+  char class[64];
+  snprintf(class, sizeof class, "%s%s", class_name[form], get_class(c));
+  json_t *root =
+      json_pack("{s:[s], s:s, s:s, s:i, s:i, s:i, s:b}", "architectures", class, "model_type",
+                hf_bert_type[form], "dtype", "float32", "vocab_size", c->vocab,
+                "max_position_embeddings", c->max_positions, "pad_token_id",
+                form == HF_ROBERTA ? c->position_offset - 1 : pad, "tie_word_embeddings", 1);
+  json_t *sizes = print_sizes(c, form);
+  bool is_complete = root && sizes && json_object_update(root, sizes) == 0;
+  json_decref(sizes);
+  if (is_complete && bert_is_classifier(c))
+    is_complete =
+        json_object_set_new(root, "problem_type", json_string(problem[c->head])) == 0 &&
+        add_labels(root, c, labels);
+  if (is_complete) return root;
+  json_decref(root);
+  return NULL;
+}
+
+static Err write_tokenizer(const Export *e, const char *dir, const Str *vocab) {
+  const BertConfig *c = &e->bert;
+  char path[FILE_PATH_MAX], class[64];
+  if (!vocab->len) {
+    log_warn("%s has no vocabulary, so that no tokenizer is exported", e->dir);
+    return ERR_OK;
+  }
+  TRY(file_join(path, dir, "vocab.txt"));
+  TRY(file_write(path, vocab->s, vocab->len));
+  snprintf(class, sizeof class, "%sTokenizer", class_name[find_form(c)]);
+  return export_write_json(
+      json_pack("{s:s, s:b, s:b, s:b, s:i, s:s, s:s, s:s, s:s, s:s}", "tokenizer_class", class,
+                "do_lower_case", c->is_lower, "strip_accents", c->strips_accents,
+                "tokenize_chinese_chars", 1, "model_max_length", (int)bert_max_tokens(c),
+                "unk_token", "[UNK]", "sep_token", "[SEP]", "pad_token", "[PAD]", "cls_token",
+                "[CLS]", "mask_token", "[MASK]"),
+      dir, "tokenizer_config.json");
+}
+
+Err export_write_bert(const Export *e, const char *dir) {
+  Str vocab = {0}, labels = {0};
+  Err err;
+  TRY_DONE(read_file(e, "vocab.txt", &vocab));
+  TRY_DONE(read_file(e, "labels.txt", &labels));
+  TRY_DONE(write_tokenizer(e, dir, &vocab));
+  TRY_DONE(
+      export_write_json(print_config(&e->bert, find_pad(str_text(&vocab)), str_text(&labels)),
+                        dir, "config.json"));
+  err = write_weights(e, dir);
+done:
+  str_free(&vocab);
+  str_free(&labels);
+  return err;
+}

@@ -137,11 +137,11 @@ takes() {
   [ "$(wc -w <<< "$options")" -ge 13 ]
   for option in $options; do
     of=
-    for what in reader train translate allreduce; do
+    for what in reader train translate allreduce scale; do
       if takes "$what" "$option"; then of="$of, bench $what"; fi
     done
     [ -n "$of" ]
-    for what in reader train translate allreduce; do
+    for what in reader train translate allreduce scale; do
       list=$(sed "s/.* $what: [^;]*; it takes \([^.]*\)\..*/\1/" about)
       if [[ "$of," == *" bench $what,"* ]]; then
         [[ ", $list," == *", --$option,"* ]]

@@ -221,7 +221,7 @@ refused() {
 
 @test "a device's memory, padding and graphs give the bits of the CPU" {
   make_gpu
-  local options=(--steps 6 --valid-every 3 --class-weights 1,3)
+  local options=(--steps 6 --valid-every 3 --class-weights "1,3")
   fit classes host "${options[@]}" > /dev/null
   TRIREME_PLUGIN_PATH=$BATS_FILE_TMPDIR/plugins fit classes device "${options[@]}" --device cuda > /dev/null
   same_state host device

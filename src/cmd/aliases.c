@@ -133,6 +133,10 @@ const OptAlias cmd_aliases[] = {
     HINT("train", "transformer-dropout", MARIAN,
          "pass --residual-dropout P and --embed-dropout P; --dropout P sets all four kinds"),
 
+    /* Aliases: masked language models */
+    ALIAS("train", "mlm-probability", "mask-rate", HF),
+    ALIAS("train", "mask-prob", "mask-rate", FAIRSEQ),
+
     /* Aliases: batches and steps */
     ALIAS("train translate", "max-tokens", "batch-tokens", FAIRSEQ),
     HINT("train", "mini-batch-fit", MARIAN, "pass --batch-tokens auto"),

@@ -86,6 +86,26 @@ same_state() {
   done
 }
 
+# parameters MODEL: prints name and shape of every parameter, without those of the head.
+parameters() {
+  perl -MJSON::PP -e 'local $/; open my $in, "<:raw", $ARGV[0] or die; my $all = <$in>;
+    my $header = decode_json(substr $all, 8, unpack "Q<", $all);
+    print map { "$_ @{$header->{$_}{shape}}\n" } sort grep { !/^(__metadata__|mlm|pooler|classifier)/ } keys %$header' \
+    "$1/weights.safetensors"
+}
+
+@test "the encoder has the parameters of a classifier of the same preset" {
+  perl -ne 'BEGIN { print "text,class\n" } chomp; print "$_,", $. % 2, "\n"' lines.txt > table.csv
+  "$TRIREME" prepare --quiet --task classify --train table.csv --text-column text --label-column class \
+    --vocab set/vocab.txt --max-tokens 16 --out labeled > /dev/null
+  "$TRIREME" train --data labeled --run classes "${SMALL[@]}" --steps 1 > /dev/null
+  fit encoder --steps 1 > /dev/null
+  parameters encoder/checkpoints/latest > got
+  parameters classes/checkpoints/latest > want
+  grep -q '^embed.positions 512 32' want
+  diff want got
+}
+
 @test "another mask rate trains other weights" {
   fit rate15 --steps 2 > /dev/null
   fit rate40 --steps 2 --mask-rate 0.4 > /dev/null

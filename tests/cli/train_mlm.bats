@@ -104,6 +104,8 @@ parameters() {
   parameters classes/checkpoints/latest > want
   grep -q '^embed.positions 512 32' want
   diff want got
+  "$TRIREME" train --data labeled --run tuned --init-from encoder --steps 1 --batch-tokens 256 --threads 1 --device cpu --system-metrics no > /dev/null 2> log
+  grep 'initialised: pooler.weight, pooler.bias, classifier.weight, classifier.bias$' log
 }
 
 @test "another mask rate trains other weights" {

@@ -100,7 +100,6 @@ const OptAlias cmd_aliases[] = {
     ALIAS("train", "dec-depth", "decoder-layers", MARIAN),
     ALIAS("train", "enc-layers", "encoder-layers", ONMT),
     ALIAS("train", "dec-layers", "decoder-layers", ONMT),
-    HINT("train", "layers", ONMT, "pass --encoder-layers N --decoder-layers N"),
     HINT("train", "encoder-normalize-before", FAIRSEQ,
          "pass --layer-norm pre, for encoder and decoder (the default)"),
     HINT("train", "decoder-normalize-before", FAIRSEQ,

@@ -168,19 +168,30 @@ Err file_read(const char *path, size_t limit, Str *into) {
   return err ? err : str_check(into);
 }
 
+static Err write_in_place(const char *path, const char *bytes, size_t len) {
+  FileWriter w;
+  TRY(file_create(&w, path));
+  Err err = file_put(&w, bytes, len);
+  if (!err) err = file_finish(&w, NULL);
+  file_abandon(&w);
+  return err;
+}
+
 Err file_write(const char *path, const char *bytes, size_t len) {
   char beside[FILE_PATH_MAX];
   int n = snprintf(beside, sizeof beside, "%s.tmp.%ld", path, (long)getpid());
   if (n < 0 || n >= FILE_PATH_MAX)
     return err_set(ERR_WORK, "this path is too long; choose a shorter one: %s", path);
-  FileWriter w;
-  TRY(file_create(&w, beside));
-  Err err = file_put(&w, bytes, len);
-  if (!err) err = file_finish(&w, NULL);
-  file_abandon(&w);
+  Err err = write_in_place(beside, bytes, len);
   if (!err) err = file_rename(beside, path);
   if (err) unlink(beside);
   return err;
+}
+
+Err file_write_output(const char *path, const char *bytes, size_t len) {
+  struct stat st;
+  bool is_special = lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
+  return is_special ? write_in_place(path, bytes, len) : file_write(path, bytes, len);
 }
 
 Err file_lock(const char *path, int *fd, bool *busy) {

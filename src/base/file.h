@@ -28,6 +28,10 @@ NODISCARD Err file_open(const char *path, int *fd, uint64_t *bytes);
 NODISCARD Err file_read(const char *path, size_t limit, Str *into);
 /* Replaces the contents of the file atomically: writes a temporary file, syncs and renames it. */
 NODISCARD Err file_write(const char *path, const char *bytes, size_t len);
+/* Writes an output that the user has named. A regular file is replaced as by file_write. A device, a
+ * pipe or a link, such as /dev/null or /dev/stdout, is written to and stays: a rename would put a
+ * regular file in its place. */
+NODISCARD Err file_write_output(const char *path, const char *bytes, size_t len);
 /* Fails if `bytes` do not fit into the file system of `dir`, which is one in memory (tmpfs). Some
  * space must stay free: MPI and NCCL have shared memory there, and a process that touches a page
  * for which no space is left is killed by SIGBUS. Succeeds if the space is not known. */

@@ -358,7 +358,7 @@ static Err print_report(const PlanReport *r, bool is_json) {
 static Err write_svg(const PlanReport *r, const char *path) {
   Str out = {0};
   Err err = path ? plan_print_svg(r, &out) : ERR_OK;
-  if (!err && path) err = file_write(path, str_text(&out), out.len);
+  if (!err && path) err = file_write_output(path, str_text(&out), out.len);
   str_free(&out);
   return err;
 }

@@ -26,7 +26,7 @@ static Err select_form(const OptSet *opts, WriteReport **write, const char **pat
 
 static Err write_text(const char *path, const Str *text) {
   if (strcmp(path, "-") == 0) return out_print(str_text(text));
-  TRY(file_write(path, str_text(text), text->len));
+  TRY(file_write_output(path, str_text(text), text->len));
   log_info("report   %s", path);
   return ERR_OK;
 }

@@ -16,7 +16,8 @@
 #define SEARCH_SECONDS 2.0 /* shortest time between two searches for runs */
 #define SEARCH_SHARE   20  /* searches take at most 1 / SEARCH_SHARE of the time */
 #define READ_BYTES     ((size_t)512 << 10) /* read while the lock is held */
-#define TAIL_BYTES     ((size_t)32 << 10)
+#define TAIL_BYTES     ((size_t)32 << 10)  /* of a file that was read before */
+#define BEGIN_BYTES    ((size_t)512 << 10) /* of a new file: the last validation is further away */
 #define CONFIG_BYTES   ((size_t)256 << 10)
 
 /* Forgets the measurements; the steps that are planned stay. */
@@ -80,10 +81,12 @@ static void read_tail(BoardRun *r) {
   int fd;
   uint64_t bytes;
   if (file_open(r->series.path, &fd, &bytes)) return;
-  if (!has_same_end(r, fd)) forget_facts(&r->facts);
-  uint64_t begin = bytes > TAIL_BYTES ? bytes - TAIL_BYTES : 0;
-  if (mem_alloc(&text, TAIL_BYTES, 1) == ERR_OK) {
-    ssize_t got = pread(fd, text, TAIL_BYTES, (off_t)begin);
+  bool is_known = r->end > 0 && has_same_end(r, fd);
+  if (!is_known) forget_facts(&r->facts);
+  size_t most = is_known ? TAIL_BYTES : BEGIN_BYTES;
+  uint64_t begin = bytes > most ? bytes - most : 0;
+  if (mem_alloc(&text, most, 1) == ERR_OK) {
+    ssize_t got = pread(fd, text, most, (off_t)begin);
     size_t len = got > 0 ? (size_t)got : 0;
     take_tail(r, text, len);
     note_end(r, text, len, begin + len);

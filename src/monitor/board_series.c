@@ -220,7 +220,9 @@ static void add_event(SeriesData *d, const Line *line, SeriesLine where) {
 static Err take_line(SeriesData *d, const char *text, size_t len, uint64_t offset, int fd) {
   Line line;
   if (!line_read(&line, text, len)) return ERR_OK;
-  if (line.event[0]) add_event(d, &line, (SeriesLine){offset, (uint32_t)len});
+  /* A line that undoes steps and is no event was written by a process that resumed the run. */
+  if (line.event[0] || line.undoes_later)
+    add_event(d, &line, (SeriesLine){offset, (uint32_t)len});
   for (int k = 0; k < LINE_KINDS && line.undoes_later; k++)
     TRY(undo_later(d, (LineKind)k, offset, line.undone_after, fd));
   if (line.event[0] || line.values == 0) return ERR_OK;

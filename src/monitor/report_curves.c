@@ -47,7 +47,10 @@ static Err answer_duration(RunReport *r) {
                 report_seconds(part[2], f->wall_seconds));
   report_figure(a, "steps", "steps", f->last_step, "%s", steps);
   report_figure(a, "epochs", "epochs", f->epochs, "%.2f", f->epochs);
-  report_figure(a, "restarts", "restarts", f->restarts, "%.0f", f->restarts);
+  report_figure(a, "processes", "processes, one after another", f->processes, "%.0f",
+                f->processes);
+  report_figure(a, "restarts", "of these by automatic restarts", f->restarts, "%.0f",
+                f->restarts);
   report_figure(a, "rollbacks", "roll-backs", f->rollbacks, "%.0f", f->rollbacks);
   Curve c;
   TRY(report_curve(&f->log, "target_tokens_per_s", &c));
@@ -272,6 +275,8 @@ static void judge_overfitting(Answer *a, const Curve *train, const Curve *valid)
                "The validation loss is at its lowest, or above it by no more than its noise or "
                "1 %% (%.4f now, %.4f at best).",
                valid->y[n - 1], valid->y[best]);
+    if (now < valid->y[n - 1])
+      report_say(a, " The training loss is lower by %.4f.", valid->y[n - 1] - now);
   } else if (n - 1 - best < 2) {
     report_verdict(a, VERDICT_MIXED, "Not clearly: too early to tell");
     report_say(

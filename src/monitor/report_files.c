@@ -66,8 +66,12 @@ static void answer_data(RunReport *r) {
     report_say(
         a,
         "The training set has %s of text on both sides in %s lines, of which %s pairs were "
-        "kept; the run saw them %.2f times.",
-        bytes, lines, pairs, f->epochs);
+        "kept.",
+        bytes, lines, pairs);
+    if (isnan(f->epochs))
+      report_say(a, " How often the run saw them is not known: it has no record yet.");
+    else
+      report_say(a, " The run saw them %.2f times.", f->epochs);
   }
   if (!isnan(f->source_tokens)) draw_tokens(a, f);
   report_figure(a, "text_bytes", "text of both sides", f->text_bytes, "%s", bytes);

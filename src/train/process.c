@@ -88,7 +88,7 @@ static json_t *make_line(const Trainer *t) {
   if (*w->allreduce.about)
     json_object_set_new(line, "allreduce", json_string(w->allreduce.about));
   json_object_set_new(line, "device", json_string(w->backend.about));
-  json_object_set_new(line, "threads", json_integer(comm_threads(w->comm)));
+  json_object_set_new(line, "threads", json_integer(w->backend.threads));
   json_object_set_new(line, "parameters", json_integer((json_int_t)parameters));
   json_object_set_new(line, "gradient_bytes", json_integer((json_int_t)gradient_bytes));
   json_object_set_new(line, "micro_batches", json_integer(t->micro_batches));

@@ -246,6 +246,25 @@ has_fact() {
   has_fact valid_bleu undef
 }
 
+@test "board: the list of a board that is started later has the last validation before many records" {
+  make_run one 5
+  printf '{"valid_bleu":31.5,"step":5,"seconds":3}\n' >> runs/one/metrics.jsonl
+  add_steps one 6 1000
+  start_board
+  until_true has_fact step 1000
+  has_fact valid_bleu 31.5
+}
+
+@test "board: a process that resumed the run and trains steps again is an event" {
+  make_run one 9
+  printf '{"undone_after":6,"step":6,"seconds":3}\n' >> runs/one/metrics.jsonl
+  add_steps one 7 8
+  start_board
+  id=$(run_id one)
+  get "api/run?run=$id" > it
+  [ "$(value 'join " ", map { "$_->{undone_after} $_->{step}" } @{$j->{events}}' < it)" = "6 6" ]
+}
+
 @test "board: hosts of a few runs stay in memory, those of others are read again" {
   for i in $(seq 10); do
     make_run "run$i" 3

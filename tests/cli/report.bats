@@ -140,6 +140,38 @@ headline() { field "$1" "runs/0/answers/$2/headline"; }
   "$TRIREME" report "$T/run" --out - | grep -q 'could not be read, the first: .*metrics.jsonl: line [0-9]*, byte [0-9]*: '
 }
 
+@test "a run without a record yet: no figure of its report is nan, and how often it saw the data is not known" {
+  mkdir "$T/begun"
+  cp "$R/overfitted/config" "$T/begun"
+  "$TRIREME" report "$T/begun" --markdown > "$T/r.md"
+  grep -q 'How often the run saw them is not known' "$T/r.md"
+  run grep -E '\bnan\b' "$T/r.md"
+  [ "$status" -eq 1 ]
+}
+
+@test "processes.jsonl has the threads that were used, not those that the machine has" {
+  grep -q '"threads":1,' "$R/overfitted/processes.jsonl"
+}
+
+@test "a report counts the processes of a run, also without automatic restarts" {
+  cp -r "$R/overfitted" "$T/run"
+  cat "$R/overfitted/processes.jsonl" >> "$T/run/processes.jsonl"
+  "$TRIREME" report "$T/run" --json > "$T/r.json"
+  [ "$(field "$T/r.json" runs/0/answers/duration/figures/processes)" = 2 ]
+  [ "$(field "$T/r.json" runs/0/answers/duration/figures/restarts)" = 0 ]
+}
+
+@test "--out with a link writes to its target and leaves the link there" {
+  ln -s target.html "$T/link"
+  ln -s /dev/null "$T/null"
+  "$TRIREME" report "$R/overfitted" --out "$T/link" > /dev/null 2>&1
+  "$TRIREME" report "$R/overfitted" --out "$T/null" > /dev/null 2>&1
+  [ -L "$T/link" ]
+  [ -L "$T/null" ]
+  [ -c /dev/null ]
+  grep -q '</html>' "$T/target.html"
+}
+
 @test "report refuses what is no run, and two forms at once" {
   run "$TRIREME" report "$T"
   [ "$status" -eq 1 ]

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -123,6 +124,28 @@ static void test_file_write_replaces_the_whole_file(void **state) {
   OK(file_remove_all(at("whole")));
   assert_false(file_exists(at("whole")));
   OK(file_remove_all(at("whole"))); /* Removing a missing file must succeed. */
+}
+
+static void test_file_write_output_keeps_links_and_devices(void **state) {
+  (void)state;
+  struct stat st;
+  Str text = {0};
+  OK(file_mkdirs(at("output")));
+  OK(file_write(at("output/file"), "before", 6));
+  assert_int_equal(symlink("file", at("output/link")), 0);
+  assert_int_equal(symlink("/dev/null", at("output/null")), 0);
+  OK(file_write_output(at("output/link"), "after", 5));
+  OK(file_write_output(at("output/null"), "after", 5));
+  assert_int_equal(lstat(at("output/link"), &st), 0);
+  assert_true(S_ISLNK(st.st_mode));
+  assert_int_equal(lstat(at("output/null"), &st), 0);
+  assert_true(S_ISLNK(st.st_mode));
+  OK(file_read(at("output/file"), 100, &text));
+  assert_string_equal(str_text(&text), "after");
+  assert_int_equal(entries(at("output")), 3); /* no temporary file remains */
+  assert_int_equal(file_write_output(at("output"), "x", 1), ERR_WORK);
+  assert_says("output");
+  str_free(&text);
 }
 
 static void test_file_remove_all_does_not_follow_links(void **state) {
@@ -286,6 +309,7 @@ int main(void) {
       cmocka_unit_test(test_sha256_matches_published_digests),
       cmocka_unit_test(test_sha256_is_independent_of_piece_sizes),
       cmocka_unit_test(test_file_write_replaces_the_whole_file),
+      cmocka_unit_test(test_file_write_output_keeps_links_and_devices),
       cmocka_unit_test(test_file_remove_all_does_not_follow_links),
       cmocka_unit_test(test_file_put_larger_than_the_buffer_is_written),
       cmocka_unit_test(test_file_errors_name_the_path),

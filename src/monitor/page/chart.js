@@ -264,7 +264,7 @@ export class Chart {
     };
   }
 
-  // Vertical lines at restarts and roll-backs.
+  // Vertical lines at restarts, resumes and roll-backs.
   drawMarks(canvas, area, graph) {
     for (const mark of this.settings.marks || []) {
       const x = graph.toDomXCoord(mark.x);

@@ -260,6 +260,8 @@ function describeEvent(event) {
     return `Restart ${textOf(event.restart_count ?? '')}: ${textOf(event.restart_reason || 'the reason is unknown')}`;
   if (event.event === 'rollback')
     return `Roll-back from step ${textOf(event.rolled_back_from ?? 'unknown')}; the learning rate is multiplied by ${orUnknown(event.lr_scale, '')}`;
+  if (event.event === undefined)
+    return `Resumed after step ${textOf(event.undone_after ?? 'unknown')}: later steps are trained again`;
   const rest = Object.entries(event).filter(([key]) => !['event', 'step', 'seconds', 'undone_after'].includes(key));
   return `${textOf(event.event)}${rest.length ? ': ' : ''}${rest.map(([key, value]) => `${key.replaceAll('_', ' ')} ${JSON.stringify(value)}`).join(', ')}`;
 }
@@ -274,7 +276,7 @@ function eventsOf(run) {
 
 export function showEvents(element, selected) {
   const events = selected.flatMap(eventsOf).sort((a, b) => b.step - a.step).slice(0, 1000);
-  if (!events.length) return fill(element, note(selected.length ? 'No checkpoints, restarts or roll-backs.' : 'No run is selected.'));
+  if (!events.length) return fill(element, note(selected.length ? 'No checkpoints, restarts, resumes or roll-backs.' : 'No run is selected.'));
   fill(element, makeTable(['Step', 'Run', 'When', 'What'],
     events.map(event => [event.step.toLocaleString('en'), event.run.name, event.when, event.text])));
 }

@@ -258,9 +258,14 @@ static Err report_result(const Agent *a) {
 
 /* SIGINT, SIGTERM and SIGHUP (the terminal was closed) ask this machine to leave. In agents that
  * the head has started, SIGHUP is ignored. Batch systems send SIGUSR1 to all processes before the
- * time limit; the agent ignores it, because the head receives it too and stops the ranks. */
+ * time limit; the agent ignores it, because the head receives it too and stops the ranks. It is also blocked:
+ * a worker inherits both, and the SIGUSR1 of MSG_STOP must wait until the worker has reset them. */
 static Err watch_signals(Agent *a) {
+  sigset_t announcement;
   signal(SIGUSR1, SIG_IGN);
+  sigemptyset(&announcement);
+  sigaddset(&announcement, SIGUSR1);
+  sigprocmask(SIG_BLOCK, &announcement, NULL);
   a->signals = signals_watch(SIGCHLD);
   return a->signals < 0 ? err_set(ERR_WORK, "signalfd: %s", strerror(errno)) : ERR_OK;
 }

@@ -50,8 +50,8 @@ extern const ConfigField bert_fields[];
 /* Names of the presets as ModelFamily.presets has them. */
 #define BERT_PRESETS "bert-tiny|bert-mini|bert-small|bert-medium|bert-base|bert-large"
 
-/* Sets everything to the values of a preset, except vocab, head and labels, which the task
- * determines. */
+/* Sets the sizes and rates of a preset. It leaves the rest alone: vocab, head and labels, which the
+ * task determines, and how texts become ids. */
 NODISCARD Err bert_preset(BertConfig *config, const char *name);
 NODISCARD Err bert_check_config(const BertConfig *config);
 /* Returns true if the head reads one hidden state for each text, that of [CLS]. */

@@ -71,7 +71,7 @@ done:
 
 static Err make_model(const char *dir, int head, int labels, bool has_pairs) {
   StoreSums sums = {.known = true};
-  BertConfig c;
+  BertConfig c = {0};
   TRY(bert_preset(&c, "bert-tiny"));
   c.head = (BertHead)head;
   c.labels = labels;

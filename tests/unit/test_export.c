@@ -292,7 +292,7 @@ static void assert_bert_refused(const BertConfig *c, const char *words) {
 }
 
 static void test_export_hf_of_another_bert_names_its_form(void **state) {
-  BertConfig c;
+  BertConfig c = {0};
   (void)state;
   OK(bert_preset(&c, "bert-tiny"));
   c.head = BERT_HEAD_SOFTMAX;

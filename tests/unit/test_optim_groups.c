@@ -162,7 +162,7 @@ static void test_groups_more_layers_than_model_fail(void **state) {
 
 static void test_groups_bert_layers_have_depths(void **state) {
   (void)state;
-  BertConfig c;
+  BertConfig c = {0};
   BertParams at;
   Params p = {0};
   OptimGroups groups;

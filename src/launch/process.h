@@ -26,8 +26,8 @@ typedef struct {
 } ProcessSpec;
 
 /* Starts argv[0] (a path, or a name searched in PATH) in its own process group, with SIGHUP
- * ignored and default handling of all other signals, except as `blocks_term` says. The kernel kills it when the calling thread
- * ends, unless `outlives`. Blocks until exec has succeeded or failed; failures are returned. */
+ * ignored and default handling of all other signals, except as `blocks_term` says. The kernel kills
+ * it when the calling thread ends, unless `outlives`. Blocks until exec has succeeded or failed; failures are returned. */
 NODISCARD Err process_start(const ProcessSpec *spec, pid_t *pid);
 /* process_start without blocking: on a file server that does not answer, chdir and exec may
  * block for ever. Sets *start to a descriptor for process_check_start. */

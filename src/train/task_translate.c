@@ -413,7 +413,7 @@ const TaskKind translate_task = {
     .predictions_done = "target tokens",
     .capacity_unit = "tokens a side",
     .metrics = {[NLL] = {"loss", 4, "valid_nll", "average_nll", .lower_is_better = true},
-                [BLEU] = {"BLEU", 2, "valid_bleu", "average_bleu"}},
+                [BLEU] = {"BLEU", 2, "valid_bleu", "average_bleu", .is_hidden = false}},
     .open = open_task,
     .close = close_task,
     .describe = describe_data,

@@ -367,12 +367,13 @@ static Err open_guess(Task **out, const TaskSpec *spec) {
   return ERR_OK;
 }
 
-static const TaskKind guess_task = {.name = "guess",
-                                    .family = &bag_family,
-                                    .options = guess_options,
-                                    .metrics = {{"MSE", 4, "valid_mse", "average_mse"}},
-                                    .open = open_guess,
-                                    .close = close_rating};
+static const TaskKind guess_task = {
+    .name = "guess",
+    .family = &bag_family,
+    .options = guess_options,
+    .metrics = {{"MSE", 4, "valid_mse", "average_mse", .is_hidden = false}},
+    .open = open_guess,
+    .close = close_rating};
 
 const TaskKind *const train_tasks[] = {&guess_task, &rating_task, NULL};
 

@@ -7,7 +7,6 @@
 
 #include "base/opt_rows.h"
 #include "base/out.h"
-#include "cmd/cmd.h"
 #include "cmd/prepare_task.h"
 #include "cmd/prepare_texts.h"
 #include "train/inspect_classify.h"
@@ -91,27 +90,16 @@ static void print_counts(const Meta *m, const char *name, size_t label) {
   printf("\n");
 }
 
-static void print_table(const Meta *m, const char *out) {
+static void print_table(const Meta *m) {
   const MetaClassify *c = m->classify;
   prepare_texts_print(m, "cut to --max-tokens", "without a word");
   printf("%s\n", c->kind == LABEL_NUMBER ? "values" : "labels");
   for (size_t i = 0; i < c->labels && i < SHOWN_ROWS; i++) print_counts(m, c->name[i], i);
   if (c->labels > SHOWN_ROWS) printf("  and %zu more\n", c->labels - SHOWN_ROWS);
-  printf("written to ");
-  out_visible(out);
-  printf("\n");
 }
 
 static Err run_classify(OptSet *opts) {
-  ClassifySpec spec = {0};
-  Meta meta = {0};
-  TRY(cmd_refuse_ranks("prepare --task classify", "call it without mpirun or srun"));
-  Err err = fill_spec(&spec, opts);
-  if (!err) err = prepare_classify(&spec, &meta);
-  if (!err) print_table(&meta, spec.out);
-  meta_free(&meta);
-  prepare_texts_free(&spec);
-  return err;
+  return prepare_texts_run(opts, "classify", fill_spec, print_table);
 }
 
 const PrepareTask prepare_task_classify = {.name = "classify",

@@ -1,10 +1,6 @@
 /* trireme prepare --task mlm: plain text, or a column of tables, for a masked language model. Depends on
  * prepare_texts, train/inspect_classify. */
-#include <stdio.h>
 
-#include "base/mem.h"
-#include "base/out.h"
-#include "cmd/cmd.h"
 #include "cmd/prepare_task.h"
 #include "cmd/prepare_texts.h"
 #include "train/inspect_classify.h"
@@ -33,23 +29,12 @@ static Err fill_spec(ClassifySpec *s, const OptSet *opts) {
   return prepare_texts_finish(s, opts);
 }
 
-static void print_table(const Meta *m, const char *out) {
+static void print_table(const Meta *m) {
   prepare_texts_print(m, "divided at --max-tokens", "left out: without a word");
-  printf("written to ");
-  out_visible(out);
-  printf("\n");
 }
 
 static Err run_mlm(OptSet *opts) {
-  ClassifySpec spec = {0};
-  Meta meta = {0};
-  TRY(cmd_refuse_ranks("prepare --task mlm", "call it without mpirun or srun"));
-  Err err = fill_spec(&spec, opts);
-  if (!err) err = prepare_classify(&spec, &meta);
-  if (!err) print_table(&meta, spec.out);
-  meta_free(&meta);
-  prepare_texts_free(&spec);
-  return err;
+  return prepare_texts_run(opts, "mlm", fill_spec, print_table);
 }
 
 const PrepareTask prepare_task_mlm = {.name = "mlm",

@@ -1,4 +1,4 @@
-/* Options of prepare for texts. Depends on data/prepare_classify. */
+/* Options of prepare for texts, and its steps. Depends on data/prepare_classify. */
 #include "cmd/prepare_texts.h"
 
 #include <stdio.h>
@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/opt_rows.h"
+#include "base/out.h"
+#include "cmd/cmd.h"
 #include "data/text_split.h"
 
 #define GROUP "Texts (--task classify or mlm)"
@@ -150,7 +152,7 @@ Err prepare_texts_finish(ClassifySpec *s, const OptSet *opts) {
   return fill_tokenizer(s, opts);
 }
 
-void prepare_texts_free(ClassifySpec *s) {
+static void free_spec(ClassifySpec *s) {
   for (int split = 0; split < SPLITS; split++) mem_free((void *)s->input[split]);
   mem_free((void *)s->text_column);
   mem_free((void *)s->labels.column);
@@ -179,4 +181,25 @@ void prepare_texts_print(const Meta *m, const char *cut, const char *empty) {
   print_row(m, "tokens", tokens);
   print_row(m, cut, cuts);
   print_row(m, empty, empties);
+}
+
+Err prepare_texts_run(OptSet *opts, const char *task,
+                      Err (*fill)(ClassifySpec *s, const OptSet *opts),
+                      void (*print)(const Meta *m)) {
+  ClassifySpec spec = {0};
+  Meta meta = {0};
+  char what[64];
+  snprintf(what, sizeof what, "prepare --task %s", task);
+  TRY(cmd_refuse_ranks(what, "call it without mpirun or srun"));
+  Err err = fill(&spec, opts);
+  if (!err) err = prepare_classify(&spec, &meta);
+  if (!err) {
+    print(&meta);
+    printf("written to ");
+    out_visible(spec.out);
+    printf("\n");
+  }
+  meta_free(&meta);
+  free_spec(&spec);
+  return err;
 }

@@ -1,5 +1,5 @@
-/* Options of prepare that the tasks with texts share (classify, mlm), and what they become. Depends on
- * data/prepare_classify. */
+/* Options of prepare that the tasks with texts share (classify, mlm), what they become, and the steps.
+ * Depends on data/prepare_classify. */
 #ifndef CMD_PREPARE_TEXTS_H
 #define CMD_PREPARE_TEXTS_H
 
@@ -20,10 +20,15 @@ NODISCARD Err prepare_texts_check_column(const char *option, const char *name);
 NODISCARD Err prepare_texts_begin(ClassifySpec *s, const OptSet *opts);
 /* Sets shares and tokenizer, after columns and labels are set. */
 NODISCARD Err prepare_texts_finish(ClassifySpec *s, const OptSet *opts);
-void prepare_texts_free(ClassifySpec *s);
 
 /* Prints the head of the table at the end, with a column for each split: counts of texts and tokens.
  * cut, empty: names of those counts. */
 void prepare_texts_print(const Meta *m, const char *cut, const char *empty);
+
+/* Runs prepare for --task `task`: `fill` sets the specification from the options, `print` prints the
+ * table at the end. */
+NODISCARD Err prepare_texts_run(OptSet *opts, const char *task,
+                                Err (*fill)(ClassifySpec *s, const OptSet *opts),
+                                void (*print)(const Meta *m));
 
 #endif

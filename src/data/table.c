@@ -228,16 +228,23 @@ static const json_t *find_member(const json_t *object, const char *name) {
   return json_object_get(json_object_get(object, outer), dot + 1);
 }
 
+/* Begins a row with the next line that is not empty. *line is NULL at the end of the file. */
+static Err begin_line_row(Table *t, const char **line, size_t *len) {
+  begin_row(t);
+  do {
+    TRY(read_line(t, line, len));
+    if (!*line) return ERR_OK;
+    t->line = input_number(t->in);
+  } while (*len == 0);
+  return ERR_OK;
+}
+
 static Err read_object(Table *t, bool *is_end) {
   const char *line;
   size_t len;
-  begin_row(t);
-  do {
-    TRY(read_line(t, &line, &len));
-    *is_end = !line;
-    if (!line) return ERR_OK;
-    t->line = input_number(t->in);
-  } while (len == 0);
+  TRY(begin_line_row(t, &line, &len));
+  *is_end = !line;
+  if (!line) return ERR_OK;
   char where[FILENAME_MAX + 32];
   snprintf(where, sizeof where, "%s:%llu", input_path(t->in), (unsigned long long)t->line);
   TRY(jsondoc_check(line, len, where));
@@ -263,13 +270,9 @@ static Err read_object(Table *t, bool *is_end) {
 static Err read_text(Table *t, bool *is_end) {
   const char *line;
   size_t len;
-  begin_row(t);
-  do {
-    TRY(read_line(t, &line, &len));
-    *is_end = !line;
-    if (!line) return ERR_OK;
-    t->line = input_number(t->in);
-  } while (len == 0);
+  TRY(begin_line_row(t, &line, &len));
+  *is_end = !line;
+  if (!line) return ERR_OK;
   TRY(begin_field(t));
   str_addn(&t->row, line, len);
   TRY(end_field(t));

@@ -186,7 +186,7 @@ done:
 /* ---- scores of numbers ---- */
 
 /* Correlation of the numbers of one label with their predictions; 0 if one of them is constant. */
-static double correlate(const ClassifyValid *v, size_t label) {
+static double compute_pearson(const ClassifyValid *v, size_t label) {
   double n = 0, sum[2] = {0}, products[3] = {0}; /* of x and y; of xx, yy and xy */
   for (size_t i = 0; i < v->texts; i++) {
     double x = (double)v->target[i * v->labels + label];
@@ -217,7 +217,7 @@ static void score_numbers(const ClassifyValid *v, double *value) {
     absolute += fabs(error);
     n++;
   }
-  for (size_t i = 0; i < v->labels; i++) pearson += correlate(v, i) / (double)v->labels;
+  for (size_t i = 0; i < v->labels; i++) pearson += compute_pearson(v, i) / (double)v->labels;
   value[METRIC_LOSS] = n > 0 ? square / n : 0;
   value[METRIC_MAE] = n > 0 ? absolute / n : 0;
   value[METRIC_PEARSON] = pearson;

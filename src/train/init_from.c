@@ -23,7 +23,7 @@ static void add_name(Str *list, const char *name) {
   str_addf(list, "%s%s", list->len ? ", " : "", name);
 }
 
-static bool fits(const SafeTensor *t, const Param *q) {
+static bool has_shape_of(const SafeTensor *t, const Param *q) {
   return t->dimensions == (q->cols > 1 ? 2 : 1) && t->shape[0] == q->rows &&
          (t->dimensions == 1 || t->shape[1] == q->cols);
 }
@@ -47,7 +47,7 @@ static Err check_finite(const InitFrom *m, const Param *q, const float *w) {
 /* Copies one weight, or lists it. */
 static Err take_weight(InitFrom *m, const Param *q, float *w) {
   const SafeTensor *t = safetensors_find(&m->file, q->name);
-  if (t && fits(t, q)) {
+  if (t && has_shape_of(t, q)) {
     m->taken++;
     TRY(safetensors_read(&m->file, t, w, q->rows * q->cols));
     return check_finite(m, q, w);

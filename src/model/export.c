@@ -1,4 +1,5 @@
-/* Reads a model and writes it in another form, complete or not at all. Depends on store, Jansson. */
+/* Reads a model and writes it in another form, complete or not at all. Depends on store, out_dir,
+ * Jansson. */
 #include "model/export.h"
 
 #include <jansson.h>
@@ -7,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/place.h"
+#include "model/out_dir.h"
 
 bool export_has_file(const Export *e, const char *name) {
   for (size_t i = 0; i < e->sums.files; i++) {
@@ -98,39 +100,22 @@ static Err read_model(Export *e, const ExportForm *form) {
   return store_load_weights(&e->params, &e->sums, path, &e->w);
 }
 
-/* Writes OUT.partial and renames it. After an error OUT.partial is removed: the disk may be full. */
-static Err write_directory(const Export *e, const ExportForm *form, const char *out) {
-  char partial[FILE_PATH_MAX];
-  int len = snprintf(partial, sizeof partial, "%s.partial", out);
-  if (len < 0 || (size_t)len >= sizeof partial)
-    return err_set(ERR_USAGE, "--out %s: the path is too long", out);
-  if (file_exists(partial)) TRY(file_remove_all(partial));
-  Err err = file_mkdirs(partial);
-  if (!err) err = form->write(e, partial);
-  if (!err) err = file_rename(partial, out);
-  if (!err) return ERR_OK;
-  ErrRecord fault = err_take(err);
-  if (file_exists(partial)) (void)!file_remove_all(partial);
-  return err_give(&fault);
-}
+typedef struct {
+  const Export *e;
+  const ExportForm *form;
+} FormOf;
 
-/* Writes `out` without the slashes at its end, to which ".partial" could not be appended. */
-static Err trim_path(const char *out, char path[FILE_PATH_MAX]) {
-  int len = snprintf(path, FILE_PATH_MAX, "%s", out);
-  if (len < 0 || len >= FILE_PATH_MAX)
-    return err_set(ERR_USAGE, "--out %s: the path is too long", out);
-  while (len > 1 && path[len - 1] == '/') path[--len] = '\0';
-  return ERR_OK;
+static Err write_form(const void *self, const char *dir) {
+  const FormOf *f = self;
+  return f->form->write(f->e, dir);
 }
 
 Err export_model(const ExportForm *form, const char *dir, const char *out, Exported *exported) {
   char path[FILE_PATH_MAX];
   Export e = {.dir = dir};
-  TRY(trim_path(out, path));
-  if (file_exists(path))
-    return err_set(ERR_USAGE, "--out %s exists; pass the path of a new directory", out);
+  TRY(out_dir_begin(out, path));
   Err err = read_model(&e, form);
-  if (!err) err = write_directory(&e, form, path);
+  if (!err) err = out_dir_write(path, write_form, &(FormOf){&e, form});
   exported->config = e.config;
   exported->parameters = e.params.total;
   mem_free(e.w);

@@ -1,5 +1,5 @@
 /* Imports models of Hugging Face: selects the reader of the form, and writes the model directory.
- * Depends on hf_import_internal.h, store. */
+ * Depends on hf_import_internal.h, store, out_dir. */
 #include "model/hf_import.h"
 
 #include <string.h>
@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/place.h"
 #include "model/hf_import_internal.h"
+#include "model/out_dir.h"
 
 static const struct {
   const char *type; /* value of "model_type" */
@@ -46,33 +47,22 @@ static Err write_file(const HfImport *m, const HfFile *file, const char *dir, St
   return ERR_OK;
 }
 
-static Err write_model(const HfImport *m, const char *dir) {
+static Err write_model(const void *self, const char *dir) {
+  const HfImport *m = self;
   char path[FILE_PATH_MAX];
   StoreSums sums = {.known = true};
-  TRY(file_mkdirs(dir));
   for (size_t i = 0; i < m->files; i++) TRY(write_file(m, &m->file[i], dir, &sums));
   TRY(file_join(path, dir, "weights.safetensors"));
   TRY(store_save_summed(&m->params, m->w, path, &sums.weights));
   return store_save_config(&m->config, &sums, dir);
 }
 
-/* Writes OUT.partial and renames it, so that OUT is always complete. */
-static Err write_directory(const HfImport *m, const char *out) {
-  char partial[FILE_PATH_MAX];
-  int len = snprintf(partial, sizeof partial, "%s.partial", out);
-  if (len < 0 || (size_t)len >= sizeof partial)
-    return err_set(ERR_USAGE, "--out %s: the path is too long", out);
-  if (file_exists(partial)) TRY(file_remove_all(partial));
-  TRY(write_model(m, partial));
-  return file_rename(partial, out);
-}
-
 Err hf_import(const char *from, const char *out, HfImported *imported) {
   HfImport m = {.from = from};
-  if (file_exists(out))
-    return err_set(ERR_USAGE, "--out %s exists; pass the path of a new directory", out);
+  char path[FILE_PATH_MAX];
+  TRY(out_dir_begin(out, path));
   Err err = read_model(&m);
-  if (!err) err = write_directory(&m, out);
+  if (!err) err = out_dir_write(path, write_model, &m);
   imported->config = m.config;
   imported->parameters = m.params.total;
   for (size_t i = 0; i < m.files; i++) str_free(&m.file[i].text);

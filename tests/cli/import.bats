@@ -16,6 +16,17 @@ setup() {
   grep -q . "$T/out"
 }
 
+@test "a slash at the end of --out is accepted, and nothing is left of an import that failed" {
+  "$TRIREME" import --quiet --from "$GOLDEN/hf" --out "$T/model/"
+  [ -s "$T/model/weights.safetensors" ]
+  [ ! -e "$T/model/.partial" ]
+  run -2 "$TRIREME" import --quiet --from "$GOLDEN/hf" --out "$T/model/"
+  [[ "$output" == *"exists; pass the path of a new directory"* ]]
+  run -1 prlimit --fsize=1000 "$TRIREME" import --quiet --from "$GOLDEN/hf" --out "$T/other"
+  [ ! -e "$T/other" ]
+  [ ! -e "$T/other.partial" ]
+}
+
 @test "an imported model whose vocabulary is damaged is refused" {
   "$TRIREME" import --quiet --from "$GOLDEN/hf" --out "$T/model"
   sed -i 's/"<unk>": 1/"<unk>": 2/' "$T/model/vocab.json"

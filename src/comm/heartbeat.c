@@ -11,6 +11,10 @@
 #include "base/stop.h"
 
 #define ENDING 10 /* seconds until SIGALRM kills a process that hangs while it exits */
+/* Turns of 10 ms in which a failure is reported to the other ranks: at least, so that the
+ * transport can deliver it, and at most, for ranks that do not receive under load. */
+#define FAILURE_TURNS     20
+#define FAILURE_TURNS_MAX 200
 
 void sleep_seconds(double seconds) {
   long nanoseconds = (long)(seconds * 1e9);
@@ -180,13 +184,38 @@ bool heartbeat_receive(Heartbeats *h, int r, double now) {
   return true;
 }
 
+/* Returns true if rank r cannot receive any more, or is unlikely to: its process has died, or
+ * its heartbeats have been missing for half of the time after which a rank is lost. */
+static bool is_probably_lost(Heartbeats *h, int r) {
+  double quiet = progress_clock() - h->peer[r].last_heartbeat;
+  return group_is_dead(h->group, r) || quiet > heartbeat_rank_timeout(h) / 2;
+}
+
+/* Continues to send the report of this rank's failure to rank r. Returns true if it is sent, or
+ * cannot be. An earlier heartbeat may still be pending: the report follows it. */
+static bool continue_failure(Heartbeats *h, int r, const Heartbeat *beat) {
+  Peer *p = &h->peer[r];
+  bool done = false;
+  if (p->is_sending) {
+    if (h->group->transport->test(&p->send, &done)) return true;
+    if (!done) return false;
+    p->is_sending = false;
+  }
+  if (p->has_failure) return true;
+  p->has_failure = true;
+  heartbeat_send(h, r, beat);
+  return !p->is_sending; /* true: the transport refused it */
+}
+
 void heartbeat_send_failure(Heartbeats *h) {
   Heartbeat beat = heartbeat_own(h);
+  bool is_missing = true;
   beat.kind = HEARTBEAT_FAILED;
-  /* Send several times, because a send is skipped while the previous one is pending. */
-  for (int turn = 0; turn < 20; turn++) {
+  for (int turn = 0; turn < FAILURE_TURNS || (is_missing && turn < FAILURE_TURNS_MAX); turn++) {
+    is_missing = false;
     for (int r = 0; r < h->group->size; r++)
-      if (r != h->group->rank) heartbeat_send(h, r, &beat);
+      if (r != h->group->rank && !continue_failure(h, r, &beat) && !is_probably_lost(h, r))
+        is_missing = true;
     sleep_seconds(0.01);
   }
 }

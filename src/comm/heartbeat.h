@@ -30,6 +30,7 @@ typedef struct {
   Heartbeat incoming, outgoing;
   TransportRequest receive, send;
   bool is_sending;
+  bool has_failure;      /* the report of this rank's own failure was given to the transport */
   double last_heartbeat; /* time of arrival, by progress_clock() */
   /* Time of the last change of its ticks, or of the last heartbeat while it was waiting. */
   double last_progress;
@@ -84,7 +85,8 @@ void heartbeat_send(Heartbeats *h, int r, const Heartbeat *beat);
  * heartbeat reports that r has failed, this process exits without a message: r prints the
  * error. */
 bool heartbeat_receive(Heartbeats *h, int r, double now);
-/* Reports to all ranks that this rank has failed and has printed the error. */
+/* Reports to all ranks that this rank has failed and has printed the error. Blocks for 0.2 s,
+ * and for up to about 2 s while a rank that is not known to be lost has not been told. */
 void heartbeat_send_failure(Heartbeats *h);
 /* Waits up to half a second and returns true if rank 0 reports a failure too. Rank 0 then
  * prints the error for all ranks. */

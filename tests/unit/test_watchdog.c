@@ -27,10 +27,20 @@ static void *buffer_of[RANKS]; /* buffers that receive each rank's heartbeat */
  * seconds. */
 static double mail_fails_at;
 
+/* The sends to a rank. */
+static struct {
+  int calls_left; /* calls of Transport.test until the pending send is complete */
+  int calls;      /* calls of Transport.test so far */
+} sending[RANKS];
+static bool has_trace; /* the fake transport prints what becomes of the reports of a failure */
+
 static const char *fake_send(int to, int tag, const void *bytes, size_t n,
                              TransportRequest *q) {
-  (void)to, (void)tag, (void)bytes, (void)n;
-  q->handle = NULL;
+  const Heartbeat *beat = bytes;
+  (void)tag, (void)n;
+  q->handle = &sending[to];
+  if (has_trace && beat->kind == HEARTBEAT_FAILED)
+    fprintf(stderr, "failure sent to rank %d\n", to);
   return NULL;
 }
 
@@ -50,17 +60,30 @@ static void send_repeated_mail(void) {
   mail.calls_left = 0;
 }
 
+/* Returns false if the request is not a send. */
+static bool test_send(const TransportRequest *q, bool *done) {
+  for (int r = 0; r < RANKS; r++) {
+    if (q->handle != &sending[r]) continue;
+    sending[r].calls++;
+    *done = sending[r].calls_left == 0;
+    if (!*done) sending[r].calls_left--;
+    return true;
+  }
+  return false;
+}
+
 static const char *fake_test(TransportRequest *q, bool *done) {
-  bool is_send = q->handle == NULL;
-  bool is_mail = !is_send && q->handle == buffer_of[mail.from];
+  if (test_send(q, done)) return NULL;
+  bool is_mail = q->handle == buffer_of[mail.from];
   if (is_mail && mail_fails_at > 0) send_repeated_mail();
-  *done = is_send || (is_mail && mail.calls_left >= 0 && mail.calls_left-- == 0);
-  if (*done && !is_send) memcpy(q->handle, &mail.beat, sizeof mail.beat);
+  *done = is_mail && mail.calls_left >= 0 && mail.calls_left-- == 0;
+  if (*done) memcpy(q->handle, &mail.beat, sizeof mail.beat);
   return NULL;
 }
 
 static void fake_abort(int status) {
   (void)status;
+  if (has_trace) fprintf(stderr, "sends to rank 1 tested %d times\n", sending[1].calls);
   _exit(ABORTED);
 }
 
@@ -237,6 +260,40 @@ static void test_watchdog_dead_process_prints_no_places(void **state) {
   assert_null(strstr(text, "place "));
 }
 
+/* Runs rank 0 of 3. Rank 1 has died. Earlier heartbeats to ranks 1 and 2 are pending for so many
+ * calls of Transport.test. */
+static void run_with_pending_sends(int calls1, int calls2, char *text, size_t size) {
+  ranks = 3;
+  has_trace = true;
+  sending[1].calls_left = calls1;
+  sending[2].calls_left = calls2;
+  mail.calls_left = -1;
+  assert_int_equal(run_watchdog(make_dead_pid(), 1000, text, size), ABORTED);
+  memset(sending, 0, sizeof sending);
+  has_trace = false;
+  ranks = 2;
+}
+
+/* 80 calls are 0.8 s. If the report is not sent, rank 2 prints a second error. */
+static void test_watchdog_failure_is_sent_after_a_heartbeat_that_is_pending(void **state) {
+  (void)state;
+  char text[2048];
+  run_with_pending_sends(0, 80, text, sizeof text);
+  assert_non_null(strstr(text, "failure sent to rank 2\n"));
+}
+
+static void test_watchdog_failure_does_not_wait_for_a_dead_rank(void **state) {
+  (void)state;
+  char text[2048];
+  int calls = -1;
+  run_with_pending_sends(1000000, 0, text, sizeof text);
+  const char *line = strstr(text, "sends to rank 1 tested ");
+  assert_non_null(strstr(text, "failure sent to rank 2\n"));
+  assert_non_null(line);
+  assert_int_equal(sscanf(line, "sends to rank 1 tested %d", &calls), 1);
+  assert_in_range(calls, 0, 40);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_watchdog_dead_process_is_reported),
@@ -250,6 +307,8 @@ int main(void) {
       cmocka_unit_test(test_watchdog_rank_that_reports_this_one_is_not_reported),
       cmocka_unit_test(test_watchdog_rank_0_without_progress_is_reported),
       cmocka_unit_test(test_watchdog_dead_process_prints_no_places),
+      cmocka_unit_test(test_watchdog_failure_is_sent_after_a_heartbeat_that_is_pending),
+      cmocka_unit_test(test_watchdog_failure_does_not_wait_for_a_dead_rank),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

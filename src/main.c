@@ -145,7 +145,8 @@ static const OptCommand commands[] = {
      .about =
          "reader: tokens per second of packed batches read from a data set; it "
          "takes " BENCH_READER ". "
-         "train: training steps with random weights on sentences of the lengths in a file; it "
+         "train: training steps with random weights on sentences (with a BERT preset texts) of "
+         "the lengths in a file; it "
          "takes " BENCH_TRAIN ". "
          "translate: beam search on the same; it takes " BENCH_TRANSLATE ". "
          "allreduce: the gradient all-reduce of train on arrays of several sizes; it "

@@ -316,7 +316,8 @@ const OptSpec cmd_general_options[] = {
 
     /* Options of bench */
     TEXT("lengths", "FILE", NULL, "bench", "What to show",
-         "train, translate: file of sentence lengths, source and target per line"),
+         "train, translate: file of sentence lengths, source and target per line; train with a "
+         "BERT preset: of text lengths, one per line"),
     COUNT("steps", "N", "20", 1, 1000000, "bench", "What to show", "train: steps to measure"),
     {"time", OPT_SECONDS, "TIME", "3s", 0.01, 86400, NULL, 1, false, "bench", "What to show",
      "Time to measure"},

@@ -66,6 +66,53 @@ parts() {
   [ "$(wc -l < "$BATS_TEST_TMPDIR/cuda")" -eq 13 ]
 }
 
+# bench_texts FILE [OPTION…]: trains a classifier on texts of the lengths in a file.
+bench_texts() {
+  local lengths=$1
+  shift
+  "$TRIREME" bench train --preset bert-tiny --vocab-size 200 --lengths "$lengths" --steps 2 --batch-tokens 256 --threads 1 --quiet "$@"
+}
+
+@test "bench train: a BERT preset reads one length per line and prints tokens and texts per second" {
+  cut -d ' ' -f 1 "$BATS_FILE_TMPDIR/lengths" | gzip > "$BATS_TEST_TMPDIR/texts.gz"
+  run bench_texts "$BATS_TEST_TMPDIR/texts.gz" --device cpu
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "bert-tiny, "[0-9,]+" parameters, batches of 256 tokens"$'\n' ]]
+  [[ "$output" =~ "train: "[0-9]+" tokens/s, "[0-9]+" texts/s, "[0-9.]+" ms a step, "[0-9.]+" TFLOP/s, MFU "[0-9.]+" %, mean loss" ]]
+  for name in "GEMMs forward" "attention backward" "activation backward" embeddings loss optimizer between step; do
+    [ "$(grep -c "^$name  .* %" <<< "$output")" -eq 1 ]
+  done
+  for device in cpu cuda; do
+    bench_texts "$BATS_TEST_TMPDIR/texts.gz" --device $device --json > "$BATS_TEST_TMPDIR/$device.json"
+    # 84 tokens are 6 texts
+    perl -MJSON::PP -e 'undef $/; $j = decode_json(<STDIN>); $ratio = $j->{tok_s} / $j->{texts_s};
+      exit !($j->{preset} eq "bert-tiny" && abs($ratio - 14) < 1e-3 && $j->{loss} > 0 && $j->{memory_gb} > 0 && !$j->{tgt_tok_s})' \
+      < "$BATS_TEST_TMPDIR/$device.json"
+    # A device copies the batch.
+    parts < "$BATS_TEST_TMPDIR/$device.json" | grep -v "^copies" > "$BATS_TEST_TMPDIR/$device"
+  done
+  diff "$BATS_TEST_TMPDIR/cpu" "$BATS_TEST_TMPDIR/cuda"
+}
+
+@test "bench train: a wrong file of text lengths is an error" {
+  cd "$BATS_TEST_TMPDIR"
+  printf '7\n5 6\n' > pairs
+  printf '1\n' > short
+  printf '513\n' > long
+  : > empty
+  run bench_texts pairs --device cpu
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "pairs:2: expected the length of a text from 2 to 512 tokens, with [CLS] and [SEP]; correct this line" ]]
+  for name in short long; do
+    run bench_texts $name --device cpu
+    [ "$status" -eq 1 ]
+    [[ "$output" =~ "$name:1: expected the length of a text" ]]
+  done
+  run bench_texts empty --device cpu
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "empty is empty; it must have one length per line" ]]
+}
+
 # gigabytes DIR [OPTION…]: prints the memory of a training run with the plug-in in DIR. Batches
 # are small and the vocabulary is large, so that weights need most of the memory.
 gigabytes() {

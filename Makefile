@@ -144,8 +144,17 @@ $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.c.o $(BUILD)/libtrireme.a
 $(BUILD)/tests/gpu/test_kernels: $(patsubst %,$(BUILD)/tests/gpu/%.c.o,test_kernels check kernels_speed kernels_decode kernels_fp8 kernels_relu kernels_head) \
   $(filter %.cu.o,$(cuda_obj)) $(BUILD)/libtrireme.a
 	$(call say,LINK)$(CXX) -pthread $(PROBED_OPENMP) $(LDFLAGS) $^ $(CUDA_LIBS) $(LDLIBS) -o $@
+# For tests of several ranks on one GPU: a stand-in for NCCL, and a plug-in that gives each process a
+# GPU of its own by name.
+stand_in := $(BUILD)/tests/gpu/stand-in
+$(stand_in)/libnccl.so.2: tests/gpu/nccl_stand_in.c tests/gpu/nccl_exchange.c tests/gpu/nccl_exchange.h src/backend/cuda/nccl_abi.h $(BUILD)/config.mk
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) $(CPPFLAGS) $(CFLAGS) $(CUDA_CFLAGS) -fPIC -shared -Wl,--exclude-libs,ALL $(filter %.c,$^) $(filter-out -lcublasLt,$(CUDA_LIBS)) -o $@
+$(stand_in)/libtrireme-cuda.so: tests/gpu/one_gpu.c src/backend/cuda/cuda.h src/backend/backend.h src/base/plugin.h $(BUILD)/config.mk
+	@mkdir -p $(@D)
+	$(call say,PLUGIN)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared $< -ldl -o $@
 .PHONY: test-gpu gpu-programs
-gpu-programs: $(gpu_tests)
+gpu-programs: $(gpu_tests) $(stand_in)/libnccl.so.2 $(stand_in)/libtrireme-cuda.so
 test-gpu:
 	@$(MAKE) --no-print-directory -j$(jobs) all
 	@BUILD=$(BUILD) MAKE='$(MAKE)' scripts/test-gpu
@@ -157,6 +166,7 @@ $(BUILD)/trireme.bash: $(BUILD)/trireme
 
 $(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
+$(BUILD)/tests/test_nccl_exchange: $(BUILD)/tests/gpu/nccl_exchange.c.o
 $(BUILD)/tests/check_%: $(BUILD)/tests/ranks/check_%.c.o $(leaks) $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
 $(BUILD)/tests/%: $(BUILD)/tests/tools/%.c.o $(BUILD)/libtrireme.a

@@ -23,6 +23,10 @@
 #include "backend/device_comm.h"
 extern const DeviceCommOps fake_comm;
 #endif
+#ifdef FAKE_NCCL /* built with fake_nccl.c */
+#include "backend/device_comm.h"
+const DeviceCommOps *fake_nccl(void);
+#endif
 
 extern const char trireme_plugin_version[];
 const char trireme_plugin_version[] = PLUGIN_VERSION;
@@ -204,6 +208,9 @@ Err trireme_backend_cuda(Backend *b, const CudaSpec *s) {
   if (!records || strcmp(records, "0") != 0) fake_graph_fill(b);
 #ifdef FAKE_COMM
   b->comm = &fake_comm;
+#endif
+#ifdef FAKE_NCCL
+  b->comm = fake_nccl();
 #endif
   snprintf(b->about, sizeof b->about, "cuda:%d: fake GPU", device);
   return ERR_OK;

@@ -1,0 +1,67 @@
+#!/usr/bin/env bats
+# nccl.c without a GPU and without NCCL: fake GPUs that compute on the CPU, streams and events that
+# are threads, and the stand-in for NCCL of the GPU tests. tests/gpu/test_nccl_ranks.sh runs the same
+# on a GPU.
+
+bats_require_minimum_version 1.5.0  # needed for `run -1` and `run !`
+load ../ranks/transport
+
+setup_file() {
+  make_set
+  make_nccl
+}
+
+# make_nccl: builds the fake CUDA runtime, a plug-in with nccl.c, and the stand-in.
+make_nccl() {
+  local root=$BATS_TEST_DIRNAME/../.. here=$BATS_FILE_TMPDIR/nccl
+  local flags=(-std=c11 -O1 -g -Wall -Wextra -Werror -shared -fPIC -pthread -D_GNU_SOURCE -I"$root/tests/device/cuda" -I"$root/src")
+  mkdir "$here"
+  "${CC:-cc}" "${flags[@]}" -o "$here/libfakecuda.so" "$root/tests/device/fake_runtime.c"
+  "${CC:-cc}" "${flags[@]}" -o "$here/libnccl.so.2" "$root"/tests/gpu/nccl_{stand_in,exchange}.c -L"$here" -lfakecuda -Wl,-rpath,"$here"
+  make_gpu -DFAKE_NCCL -I"$root/tests/device/cuda" "$root"/tests/device/fake_nccl.c "$root"/src/backend/cuda/nccl.c \
+    -L"$here" -lfakecuda -Wl,-rpath,"$here" -pthread -ldl
+}
+
+setup() {
+  T=$BATS_TEST_TMPDIR
+  export TRIREME_PLUGIN_PATH="$BATS_FILE_TMPDIR/plugins" FAKE_GPUS=8 NCCL_STAND_IN_DIR="$T"
+  export LD_LIBRARY_PATH="$BATS_FILE_TMPDIR/nccl${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+}
+
+@test "nccl.c and the host give the same bits on 2 and 3 ranks, sharded or not, in fp32 and bf16" {
+  need_mpi
+  for n in $(fewer '2 3' 2); do
+    for way in "" "--shard-optimizer" "--allreduce-dtype bf16" "--shard-optimizer --allreduce-dtype bf16" "--bucket-size 16k"; do
+      name=$n${way//[^a-z0-9]/}
+      run say $n "$T/host$name" --steps 6 --clip-norm 0.5 $way --allreduce-transport host
+      [ "$status" -eq 0 ] || { echo "$output"; false; }
+      run say $n "$T/nccl$name" --steps 6 --clip-norm 0.5 $way --allreduce-transport nccl
+      [ "$status" -eq 0 ] || { echo "$output"; false; }
+      [[ "$output" =~ "gradient all-reduce from GPU to GPU by NCCL 2.99.0" ]]
+      same_state "$T/host$name" "$T/nccl$name"
+    done
+  done
+}
+# The collectives of each kind of step: one array; pieces of equal size; of unequal size.
+@test "nccl.c calls each collective, and a rank that is killed in one ends all and is named" {
+  need_mpi
+  # kill CALL RANK [OPTION…]: rank RANK of two is killed in this call.
+  kill_rank() {
+    local call=$1 rank=$2
+    shift 2
+    NCCL_STAND_IN_DIE=$call:$rank say 2 "$T/run-$call" --steps 1000000 --allreduce-transport nccl "$@" > "$T/said-$call" || echo $? > "$T/status-$call"
+  }
+  shard="--shard-optimizer --bucket-size"
+  kill_rank all-reduce:6 1 &
+  kill_rank reduce-scatter:9 1 $shard 32k &
+  kill_rank all-gather:9 0 $shard 32k &
+  kill_rank reduce:8 0 $shard 16k &
+  kill_rank broadcast:8 1 $shard 16k &
+  wait
+  for call in all-reduce:6 reduce-scatter:9 all-gather:9 reduce:8 broadcast:8; do
+    status=$(cat "$T/status-$call") output=$(cat "$T/said-$call")
+    failed_in_time
+    one_error "rank [01] on .*: process [0-9]* died"
+  done
+  [ -z "$(compgen -G "$T/trireme-nccl-*")" ]  # the ranks leave no file behind
+}

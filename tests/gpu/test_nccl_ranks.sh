@@ -1,0 +1,125 @@
+#!/bin/bash
+# Trains with nccl.c on 1, 2, 4 and 8 ranks of one GPU, through the stand-in for NCCL
+# (nccl_stand_in.c): the weights have the bits of the sum through the host, which adds in the same
+# order; a rank that is killed in a collective ends all, and is named. Exit status 77: cannot run
+# here. Depends on the program, plug-ins and GPU test programs in $BUILD (build).
+#   test_nccl_ranks.sh [RANKS…]   only these numbers of ranks
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
+build=$(cd "$root" && cd "${BUILD:-build}" && pwd) || exit 1
+trireme=$build/trireme stand_in=$build/tests/gpu/stand-in
+export TRIREME_RECIPES=${TRIREME_RECIPES:-$root/recipes}
+export OMP_WAIT_POLICY=passive OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+T=$(mktemp -d)
+trap 'rm -rf "$T"' EXIT
+export XDG_CACHE_HOME=$T/cache NCCL_STAND_IN_DIR=$T
+export ONE_GPU_PLUGIN=$build/libtrireme-cuda.so TRIREME_PLUGIN_PATH=$stand_in:$build
+export LD_LIBRARY_PATH=$stand_in${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+counts=("$@")
+[ $# -gt 0 ] || counts=(1 2 4 8)
+passed=0 failed=0
+
+# check NAME COMMAND…: runs and counts a test, and prints its output if it fails.
+check() {
+  local name=$1 start=$SECONDS
+  shift
+  if "$@" > "$T/said" 2>&1; then
+    echo "ok      $name ($((SECONDS - start)) s)"
+    passed=$((passed + 1))
+  else
+    echo "FAILED  $name"
+    sed 's/^/        /' "$T/said" | tail -n 30
+    failed=$((failed + 1))
+  fi
+}
+
+model=(--preset tiny --d-model 128 --ffn-dim 256 --heads 2 --encoder-layers 1 --decoder-layers 1
+  --batch-tokens 512 --micro-batches 8 --seed 1 --lr-scheduler constant --lr 5e-4 --warmup-steps 10 --clip-norm 1
+  --valid-every 0 --average-checkpoints 0 --save-every 100000 --log-every 1 --device cuda --rank-timeout 10s)
+
+# ranks N RUN [OPTION…]: trains on N ranks. A rank's death is hidden from mpirun, which would end the
+# other ranks before they can name it.
+ranks() {
+  local n=$1 run=$2
+  shift 2
+  local command=("$root/tests/ranks/outlive" timeout -k 5 100 "$trireme" train --data "$T/set" --run "$T/$run" "${model[@]}" "$@")
+  if [ "$n" -eq 1 ]; then "${command[@]}"; else mpirun -n "$n" "${command[@]}"; fi
+}
+
+# same A B: all arrays of the last checkpoints have the same bits
+same() {
+  local file
+  for file in weights moment1 moment2; do
+    cmp "$T/$1/checkpoints/latest/$file.safetensors" "$T/$2/checkpoints/latest/$file.safetensors" || return 1
+  done
+}
+
+"$trireme" prepare --quiet --recipe demo --demo-pairs 5000 --vocab-size 1000 --out "$T/set" > /dev/null || exit 1
+# The first run also times GEMM algorithms, which all others use.
+if ! ranks 1 one --steps 3 > "$T/said" 2>&1; then
+  cat "$T/said"
+  [ -e /dev/nvidiactl ] && exit 1
+  echo 'cannot run: this machine has no NVIDIA GPU'
+  exit 77
+fi
+if ! command -v mpirun > /dev/null || [ ! -f "$build/libtrireme-mpi.so" ]; then
+  echo 'left out: several ranks, as MPI is not installed'
+  counts=(1)
+fi
+
+# The tests of one rank, with streams, events and aborts, on the stand-in too.
+check 'one process, with the stand-in' env ONE_GPU_PLUGIN= TRIREME_PLUGIN_PATH="$build" "$build/tests/gpu/test_nccl"
+
+# compare N NAME [OPTION…]: trains through NCCL and through the host
+compare() {
+  local n=$1 name=$2
+  shift 2
+  NCCL_STAND_IN_CALLS=$T/calls$name ranks "$n" "nccl$name" --steps 8 --allreduce-transport nccl "$@" > "$T/log" 2>&1 || {
+    cat "$T/log"
+    return 1
+  }
+  cat "$T/log"
+  grep -q 'gradient all-reduce from GPU to GPU by NCCL 2.99.0' "$T/log" || return 1
+  ranks "$n" "host$name" --steps 8 --allreduce-transport host "$@" && same "nccl$name" "host$name"
+}
+
+# used NAME COLLECTIVE…: every rank of the run called each of these collectives
+used() {
+  local name=$1 what
+  shift
+  cat "$T/calls$name"
+  for what in "$@"; do
+    if grep -q " $what 0" "$T/calls$name"; then return 1; fi
+  done
+}
+
+# killed N RANK COLLECTIVE:CALL [OPTION…]: the rank is killed in this call; the others end and name it
+killed() {
+  local n=$1 rank=$2 where=$3 code=0
+  shift 3
+  NCCL_STAND_IN_DIE=$where:$rank ranks "$n" "killed" --steps 100000 --quiet --allreduce-transport nccl "$@" > "$T/log" 2>&1 || code=$?
+  rm -rf "$T/killed"
+  cat "$T/log"
+  echo "exit status $code"
+  [ $code -ne 0 ] && [ $code -ne 124 ] && [ "$(grep -c '^trireme: ' "$T/log")" -eq 1 ] &&
+    grep -q "^trireme: .*rank $rank on .*: process [0-9]* died" "$T/log"
+}
+
+for n in "${counts[@]}"; do
+  equal="--shard-optimizer --bucket-size $((16 * n))k"  # buckets of one unit (16 kB) for each rank
+  check "$n ranks: all-reduce in many buckets, the bits of the host" compare "$n" "$n" --bucket-size 32k
+  check "$n ranks: a sharded optimizer, the bits of the host" compare "$n" "equal$n" $equal
+  check "$n ranks: reduce-scatter and all-gather were used" used "equal$n" reduce-scatter all-gather
+  check "$n ranks: a sharded optimizer in bf16, the bits of the host" \
+    compare "$n" "narrow$n" --shard-optimizer --allreduce-dtype bf16 --ema-decay 0.9
+  [ "$n" -gt 1 ] || continue
+  check "$n ranks: reduce and broadcast were used" used "narrow$n" reduce broadcast
+  check "$n ranks: one is killed in an all-reduce" killed "$n" $((n - 1)) all-reduce:6
+  check "$n ranks: one is killed in a reduce-scatter" killed "$n" 1 reduce-scatter:20 $equal
+  check "$n ranks: one is killed in an all-gather" killed "$n" 0 all-gather:20 $equal
+  check "$n ranks: one is killed in a reduce" killed "$n" 1 reduce:8 --shard-optimizer
+  check "$n ranks: one is killed in a broadcast" killed "$n" $((n / 2)) broadcast:8 --shard-optimizer
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -1,44 +1,16 @@
 #!/bin/bash
 # Trains small models on the GPU of this machine and compares: with the CPU, with a second run
 # (the weights must be bit-identical), with runs that change the device at --resume, with several
-# ranks, with every precision, with CUDA graphs disabled. Also runs compute-sanitizer.
+# ranks, with every precision, with CUDA graphs disabled.
 #   test_train_gpu.sh [STEPS [DATA]]
 #     STEPS  number of steps in the comparison of precisions (default 200; 2000 is a stronger test)
 #     DATA   a prepared data set, or a directory with the files of Multi30k (default: the demo data)
 # Exits with status 77 if the machine has no NVIDIA GPU. Requires the program and its plug-ins in
 # $BUILD (default build).
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
-build=$(cd "$root" && cd "${BUILD:-build}" && pwd) || exit 1
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
+. "$here/support.bash"
 steps=${1:-${GPU_STEPS:-200}} data=${2:-${GPU_DATA:-}}
-trireme=$build/trireme
-export TRIREME_PLUGIN_PATH=${TRIREME_PLUGIN_PATH:-$build} TRIREME_RECIPES=${TRIREME_RECIPES:-$root/recipes}
-export OMP_WAIT_POLICY=passive OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-T=$(mktemp -d)
-trap 'rm -rf "$T"' EXIT
-export XDG_CACHE_HOME=$T/cache  # the first run times GEMM algorithms and caches them for the others
-passed=0 failed=0 left=0
-
-# check NAME COMMAND…: runs and counts a test, and prints its output if it fails.
-check() {
-  local name=$1 start=$SECONDS
-  shift
-  if "$@" > "$T/said" 2>&1; then
-    echo "ok      $name ($((SECONDS - start)) s)"
-    passed=$((passed + 1))
-  else
-    echo "FAILED  $name"
-    sed 's/^/        /' "$T/said" | tail -n 20
-    failed=$((failed + 1))
-  fi
-}
-
-# leave_out WHAT: prints that a test is skipped, and counts it.
-leave_out() {
-  echo "left out: $1"
-  left=$((left + 1))
-}
 
 model=(--preset tiny --d-model 128 --ffn-dim 256 --heads 2 --encoder-layers 2 --decoder-layers 2
   --batch-tokens 512 --micro-batches 4 --seed 1 --lr-scheduler constant --lr 5e-4 --warmup-steps 100 --clip-norm 1
@@ -58,33 +30,6 @@ ranks() {
   mpirun -n "$n" "$trireme" train --quiet --data "$set" --run "$T/$run" "${model[@]}" "$@"
 }
 
-# figures FIELD RUN: prints the values of a field of metrics.jsonl
-figures() {
-  sed -n "s/.*\"$1\":\([^,}]*\).*/\1/p" "$T/$2/metrics.jsonl"
-}
-
-# near A B MOST [LAST]: losses differ by at most the fraction MOST: all of them, or the mean of
-# the last LAST.
-near() {
-  paste <(figures loss "$1") <(figures loss "$2") | tail -n "${4:-1000000}" |
-    awk -v most="$3" -v mean="${4:-0}" -v names="$1 and $2" '
-      function apart(a, b) { return a > b ? (a - b) / b : (b - a) / b }
-      NF != 2 { print names ": one has more lines"; bad = 1; exit }
-      { n++; a += $1; b += $2; if (!mean && !(apart($1, $2) <= most)) { print names ", line " n ": " $1, $2; bad = 1 } }
-      END {
-        if (n && mean) { print names ": " a / n, b / n; if (!(apart(a, b) <= most)) bad = 1 }
-        exit bad || !n
-      }'
-}
-
-# same A B: all arrays of the last checkpoints have the same bits
-same() {
-  local file
-  for file in weights moment1 moment2; do
-    cmp "$T/$1/checkpoints/latest/$file.safetensors" "$T/$2/checkpoints/latest/$file.safetensors" || return 1
-  done
-}
-
 # The data: the given set, or generated sentences.
 set=$T/set
 if [ -n "$data" ] && [ -f "$data/dataset.json" ]; then
@@ -95,12 +40,7 @@ else
   "$trireme" prepare --quiet --recipe demo --demo-pairs 20000 --vocab-size 2000 --out "$set" > /dev/null || exit 1
 fi
 
-if ! train none --dry-run --device cuda > "$T/said" 2>&1; then
-  cat "$T/said"
-  [ -e /dev/nvidiactl ] && exit 1
-  echo 'cannot run: this machine has no NVIDIA GPU'
-  exit 77
-fi
+need_gpu train none --dry-run --device cuda
 
 # One GPU compared with the CPU. The first run also times GEMM algorithms.
 check 'a training on the GPU' train gpu --device cuda --steps 200
@@ -251,52 +191,4 @@ refused() {
 }
 check 'what does not fit is refused before it begins' refused
 
-# compute-sanitizer: the plain kernels of fp32, the tensor-core kernels of bf16, then those of
-# beam search. racecheck reports races inside kernels of cuBLASLt that use clusters (nvjet…),
-# which we cannot fix, and the sanitizer fails if they are excluded. They are counted; any other
-# error line is a failure.
-sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
-if [ -n "$sanitizer" ]; then
-  under() {  # arguments: TOOL COMMAND…
-    local tool=$1 code=0
-    shift
-    timeout 900 "$sanitizer" --tool "$tool" --error-exitcode 9 "$@" > "$T/report" 2>&1 || code=$?
-    cat "$T/report"
-    [ $code -eq 0 ] && return
-    local all theirs races
-    all=$(grep -cE '(Read|Write) access at|Error' "$T/report")
-    theirs=$(grep -cE '(Read|Write) access at nvjet_' "$T/report")
-    races=$(grep -c 'Race reported between' "$T/report")
-    [ "$tool" = racecheck ] && [ $code -eq 9 ] && [ "$races" -gt 0 ] && [ "$all" -eq "$theirs" ] &&
-      grep -qE "RACECHECK SUMMARY: $races hazards? displayed" "$T/report"
-  }
-  for tool in memcheck racecheck; do
-    for precision in fp32 bf16; do
-      sanitized() {
-        under $tool "$trireme" train --quiet --data "$set" --run "$T/$tool-$precision" "${model[@]}" --device cuda \
-          --precision $precision --steps 2 --micro-batches 1 && [ -e "$T/$tool-$precision/checkpoints/latest" ]
-      }
-      check "$tool, $precision" sanitized
-      searched() {
-        head -n 3 "$set/valid.src" > "$T/three"
-        under $tool "$trireme" translate --quiet --model "$T/$tool-$precision/checkpoints/latest" --device cuda \
-          --precision $precision --max-length 12 < "$T/three" && [ "$(grep -vc '^====' "$T/report")" -ge 3 ]
-      }
-      check "$tool, $precision, a search" searched
-    done
-  done
-  for tool in memcheck racecheck; do
-    check "$tool, operands in fp8" under $tool "$build/tests/gpu/test_kernels" --fp8
-    check "$tool, a GEMM with the backward of ReLU" under $tool "$build/tests/gpu/test_kernels" --relu
-  done
-  eighths() {
-    under memcheck "$trireme" train --quiet --data "$set" --run "$T/memcheck-fp8" "${model[@]}" "${wide[@]}" --device cuda \
-      --precision fp8 --steps 2
-  }
-  if [ -d "$T/fp8" ]; then check 'memcheck, fp8' eighths; fi
-else
-  leave_out 'memcheck and racecheck, as compute-sanitizer is not installed'
-fi
-
-echo "$passed passed, $failed failed, $left left out"
-[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+finish

@@ -341,15 +341,19 @@ static Err check_sample_shards(DataSet *d) {
   return err;
 }
 
-/* Opens a data set of this task. */
-static Err open_task(DataSet *d, const char *dir, const char *task) {
+static Err check_task(const DataSet *d, const char *task, const char *other) {
+  const char *own = meta_task(&d->meta);
+  if (strcmp(own, task) == 0 || (other && strcmp(own, other) == 0)) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "%s is a data set for the task %s, not for %s; use one that was written by "
+                 "'trireme prepare --task %s'",
+                 d->dir, own, task, task);
+}
+
+/* Opens a data set of this task, or of the other one if it is not NULL. */
+static Err open_task(DataSet *d, const char *dir, const char *task, const char *other) {
   TRY(dataset_open_shards(d, dir));
-  Err err = ERR_OK;
-  if (strcmp(meta_task(&d->meta), task) != 0)
-    err = err_set(ERR_WORK,
-                  "%s is a data set for the task %s, not for %s; use one that was written by "
-                  "'trireme prepare --task %s'",
-                  d->dir, meta_task(&d->meta), task, task);
+  Err err = check_task(d, task, other);
   if (!err) err = check_sample_shards(d);
   if (!err) err = open_order(d);
   if (err) dataset_close(d);
@@ -357,18 +361,22 @@ static Err open_task(DataSet *d, const char *dir, const char *task) {
 }
 
 Err dataset_open(DataSet *d, const char *dir) {
-  return open_task(d, dir, "translate");
+  return open_task(d, dir, "translate", NULL);
 }
 
 Err dataset_open_texts(DataSet *d, const char *dir) {
-  TRY(open_task(d, dir, "classify"));
+  TRY(open_task(d, dir, "classify", NULL));
   Err err = dataset_verify_file(d, &d->meta.classify->label_file);
   if (err) dataset_close(d);
   return err;
 }
 
 Err dataset_open_unlabeled(DataSet *d, const char *dir) {
-  return open_task(d, dir, "mlm");
+  return open_task(d, dir, "mlm", NULL);
+}
+
+Err dataset_open_any_texts(DataSet *d, const char *dir) {
+  return open_task(d, dir, "mlm", "classify");
 }
 
 Err dataset_find_task(const char *dir, const char **task) {

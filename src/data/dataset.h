@@ -31,6 +31,8 @@ NODISCARD Err dataset_open(DataSet *d, const char *dir);
 NODISCARD Err dataset_open_texts(DataSet *d, const char *dir);
 /* The same for texts without labels, written by prepare --task mlm. */
 NODISCARD Err dataset_open_unlabeled(DataSet *d, const char *dir);
+/* The same for texts with or without labels; a data set of labeled texts may have no mask id. */
+NODISCARD Err dataset_open_any_texts(DataSet *d, const char *dir);
 /* Reads dataset.json alone: sets *task to "translate", "classify" or "mlm". */
 NODISCARD Err dataset_find_task(const char *dir, const char **task);
 /* Opens a data set that has no training order yet. Used by prepare. */

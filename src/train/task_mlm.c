@@ -4,9 +4,12 @@
  * model/bert, text_task. */
 #include "train/task_mlm.h"
 
+#include <string.h>
+
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/opt_rows.h"
+#include "data/text_encoder.h"
 #include "train/inspect_classify.h"
 #include "train/text_task.h"
 
@@ -26,6 +29,37 @@ static Err complete_config(TextTask *t, const ModelConfig *given) {
   return bert_check_config(&c);
 }
 
+/* Texts with labels may have a tokenizer without [MASK]: the <pad> of a SentencePiece model then takes its
+ * place, as in prepare --task mlm. */
+static Err find_mask(DataSet *d) {
+  MetaClassify *c = d->meta.classify;
+  bool is_wordpiece = strcmp(c->tokenizer_file, text_tokenizer_file[TEXT_WORDPIECE]) == 0;
+  if (c->mask < 0 && !is_wordpiece) c->mask = d->meta.pad;
+  if (c->mask >= 0) return ERR_OK;
+  return err_set(ERR_USAGE,
+                 "the vocabulary of %s has no piece %s, which takes the place of masked "
+                 "tokens; prepare the data set with one that has it",
+                 d->dir, is_wordpiece ? "[MASK]" : "<pad>");
+}
+
+/* Texts with labels may all be empty; prepare --task mlm refuses that. */
+static Err check_words(const DataSet *d) {
+  const MetaTextCounts *counts = &d->meta.classify->counts[SPLIT_TRAIN];
+  bool is_empty =
+      d->meta.classify->kind != LABEL_NONE && counts->empty >= d->meta.split[SPLIT_TRAIN].pairs;
+  if (!is_empty) return ERR_OK;
+  return err_set(ERR_USAGE, "no training text of %s has a word", d->dir);
+}
+
+/* Texts with labels serve as well as those without; the labels are not used. */
+static Err open_data(DataSet *d, const char *dir) {
+  TRY(dataset_open_any_texts(d, dir));
+  Err err = find_mask(d);
+  if (!err) err = check_words(d);
+  if (err) dataset_close(d);
+  return err;
+}
+
 static Err open_task(Task **out, const TaskSpec *spec) {
   const MlmOptions *options = spec->options;
   TextTask *t;
@@ -34,7 +68,7 @@ static Err open_task(Task **out, const TaskSpec *spec) {
   TRY(mem_alloc(&t, 1, sizeof *t));
   t->task.kind = &mlm_task;
   t->mask_rate = options->mask_rate;
-  Err err = text_task_open(t, spec, dataset_open_unlabeled);
+  Err err = text_task_open(t, spec, open_data);
   if (!err) err = complete_config(t, spec->config);
   if (!err && spec->validates) t->task.valid_examples = t->data.meta.split[SPLIT_VALID].pairs;
   if (err)

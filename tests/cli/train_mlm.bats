@@ -108,6 +108,39 @@ parameters() {
   grep 'initialised: pooler.weight, pooler.bias, classifier.weight, classifier.bias$' log
 }
 
+@test "texts with labels are pretraining text too: their masks and weights are those of texts without" {
+  perl -ne 'BEGIN { print "text,class\n" } chomp; print "$_,", $. % 2, "\n"' lines.txt > both.csv
+  "$TRIREME" prepare --quiet --task mlm --train both.csv --text-column text --vocab vocab.txt --out plain > /dev/null
+  "$TRIREME" prepare --quiet --task classify --train both.csv --text-column text --label-column class --vocab vocab.txt \
+    --out marked > /dev/null
+  for set in plain marked; do
+    "$TRIREME" train --task mlm --data $set --run on-$set "${SMALL[@]}" --steps 4 --valid-every 0 > /dev/null
+  done
+  same_state on-plain on-marked
+  "$TRIREME" train --run on-marked --resume --quiet --steps 5 > /dev/null
+  grep -q '"head": "mlm"' on-marked/checkpoints/latest/model.json
+  [ ! -e on-marked/checkpoints/latest/labels.txt ]
+}
+
+@test "texts with labels that cannot be masked: without a word, or without [MASK]" {
+  printf 'text,class\n%s' "$(printf ',%d\n' 0 1 0 1 0 1)" > empty.csv
+  "$TRIREME" prepare --quiet --task classify --train empty.csv --text-column text --label-column class --vocab vocab.txt \
+    --out empty > /dev/null
+  run -2 --separate-stderr "$TRIREME" train --task mlm --data empty --run refused "${SMALL[@]}"
+  [[ "$stderr" == *"no training text of "*"empty has a word"* ]]
+  grep -v MASK vocab.txt > maskless.txt
+  "$TRIREME" prepare --quiet --task classify --train both.csv --text-column text --label-column class --vocab maskless.txt \
+    --out maskless > /dev/null
+  run -2 --separate-stderr "$TRIREME" train --task mlm --data maskless --run refused "${SMALL[@]}"
+  [[ "$stderr" == *"has no piece [MASK]"* ]]
+  [ ! -e refused ]
+  # In a data set with words, some texts may have none.
+  { cat both.csv; printf ',1\n,0\n'; } > some.csv
+  "$TRIREME" prepare --quiet --task classify --train some.csv --text-column text --label-column class --vocab vocab.txt \
+    --out some > /dev/null
+  "$TRIREME" train --task mlm --data some --run on-some "${SMALL[@]}" --steps 2 --valid-every 0 > /dev/null
+}
+
 @test "another mask rate trains other weights" {
   fit rate15 --steps 2 > /dev/null
   fit rate40 --steps 2 --mask-rate 0.4 > /dev/null

@@ -2,7 +2,7 @@
 """The baseline for classifiers: PyTorch and transformers fine-tune the same encoder on the same split.
 
   trireme export RUN/pretrain --to hf --out hf
-  peer_toxicity.py --table tweets.csv.gz --data DATA --model hf --seed 1 --steps 681 --out peer-1.jsonl
+  peer_toxicity.py --table tweets.csv.gz --data DATA --model hf --seed 1 --steps 684 --out peer-1.jsonl
   trireme score --task classify --ref DATA/test.csv --label-column class --hyp peer-1.jsonl
 
 DATA is the data set that `trireme prepare --task classify --split 0.1 0.1` made of the table; its valid.csv and
@@ -54,7 +54,7 @@ def groups(model):
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("table", "data", "model", "out"): a.add_argument("--" + name, required=True)
-    for name, value in (("seed", 1), ("steps", 681), ("batch-tokens", 2048), ("max-tokens", 128), ("threads", 2)):
+    for name, value in (("seed", 1), ("steps", 684), ("batch-tokens", 2048), ("max-tokens", 128), ("threads", 2)):
         a.add_argument("--" + name, type=int, default=value)
     a.add_argument("--lr", type=float, default=5e-4)
     a = a.parse_args()

@@ -61,6 +61,9 @@ static void set_unknown(RunFacts *f) {
                              &f->text_bytes,
                              &f->source_tokens,
                              &f->data_target_tokens,
+                             &f->train_texts,
+                             &f->train_text_tokens,
+                             &f->labels,
                              &f->checkpoint_bytes,
                              &f->checkpoints};
   for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) *unknown[i] = NAN;

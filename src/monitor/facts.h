@@ -8,11 +8,18 @@
 #include "base/str.h"
 #include "monitor/runlog.h"
 
-#define FACTS_TEXT  256
-#define FACTS_FILES 32   /* most files of a checkpoint that are listed */
-#define FACTS_RANKS 1024 /* most ranks of the table */
+#define FACTS_TEXT   256
+#define FACTS_FILES  32   /* most files of a checkpoint that are listed */
+#define FACTS_RANKS  1024 /* most ranks of the table */
+#define FACTS_LABELS 24   /* most labels that are listed */
 
 /* Mean times of a step in ms on rank 0. */
+/* A label and the number of training texts that have it. */
+typedef struct {
+  char name[FACTS_TEXT]; /* control characters escaped */
+  double texts;
+} LabelCount;
+
 typedef struct {
   double data, forward, backward, comm, update, checkpoint;
   double other; /* of the step, in none of the above */
@@ -84,6 +91,13 @@ typedef struct {
   double checkpoint_step; /* of checkpoints/latest */
   double target_tokens;   /* that were trained on, up to the last record */
   double train_pairs, train_lines, text_bytes, source_tokens, data_target_tokens;
+  /* Data sets of texts instead of pairs; their text is in text_bytes. */
+  bool has_texts;
+  double train_texts, train_text_tokens;
+  double labels; /* classes, labels or numbers that are predicted; NAN: texts without labels */
+  char label_kind[FACTS_TEXT];    /* "class", "multi" or "number" */
+  LabelCount label[FACTS_LABELS]; /* the first label_count of them */
+  size_t label_count;
   char data_dir[FILE_PATH_MAX];
   char checkpoint[FACTS_TEXT]; /* path below the run directory; empty: none */
   CheckpointFile file[FACTS_FILES];

@@ -231,12 +231,31 @@ static bool find_data(RunFacts *f, char path[FILE_PATH_MAX]) {
   return file_is_dir(path);
 }
 
-static void read_data(RunFacts *f) {
-  char path[FILE_PATH_MAX];
-  if (!find_data(f, path)) return;
-  snprintf(f->data_dir, sizeof f->data_dir, "%s", path);
-  json_t *set = read_json(path, "dataset.json");
-  const json_t *train = json_object_get(json_object_get(set, "splits"), "train");
+static void read_labels(RunFacts *f, const json_t *labels, const json_t *labeled) {
+  const json_t *names = json_object_get(labels, "names");
+  if (!json_is_array(names)) return;
+  f->labels = (double)json_array_size(names);
+  get_text(labels, "kind", f->label_kind, sizeof f->label_kind);
+  for (size_t i = 0; i < json_array_size(names) && i < FACTS_LABELS; i++) {
+    LabelCount *label = &f->label[f->label_count++];
+    const json_t *texts = json_array_get(labeled, i);
+    const char *name = json_string_value(json_array_get(names, i));
+    utf8_visible(name ? name : "", label->name, sizeof label->name);
+    label->texts = json_is_integer(texts) ? (double)json_integer_value(texts) : NAN;
+  }
+}
+
+/* Reads what dataset.json says of texts, with or without labels. */
+static void read_texts(RunFacts *f, const json_t *set, const json_t *train) {
+  f->has_texts = true;
+  f->train_texts = get_count(train, "examples");
+  f->train_lines = get_count(train, "rows");
+  f->text_bytes = get_count(train, "text_bytes");
+  f->train_text_tokens = get_count(train, "tokens");
+  read_labels(f, json_object_get(set, "labels"), json_object_get(train, "labeled"));
+}
+
+static void read_pairs(RunFacts *f, const json_t *train) {
   const json_t *bytes = json_object_get(train, "text_bytes");
   const json_t *tokens = json_object_get(train, "tokens");
   f->train_pairs = get_count(train, "pairs");
@@ -244,6 +263,18 @@ static void read_data(RunFacts *f) {
   f->text_bytes = get_count(bytes, "source") + get_count(bytes, "target");
   f->source_tokens = get_count(tokens, "source");
   f->data_target_tokens = get_count(tokens, "target");
+}
+
+static void read_data(RunFacts *f) {
+  char path[FILE_PATH_MAX];
+  if (!find_data(f, path)) return;
+  snprintf(f->data_dir, sizeof f->data_dir, "%s", path);
+  json_t *set = read_json(path, "dataset.json");
+  const json_t *train = json_object_get(json_object_get(set, "splits"), "train");
+  if (json_object_get(set, "texts"))
+    read_texts(f, set, train);
+  else
+    read_pairs(f, train);
   json_decref(set);
 }
 

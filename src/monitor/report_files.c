@@ -43,35 +43,77 @@ static void draw_shares(Answer *a, const RunFacts *f) {
   plot_bars(&bars, &a->chart);
 }
 
-static void answer_data(RunReport *r) {
-  Answer *a = &r->answers[ANSWER_DATA];
-  const RunFacts *f = &r->facts;
-  char bytes[32], lines[32], pairs[32], tokens[32], where[256];
+/* Draws the training texts of each label. */
+static void draw_labels(Answer *a, const RunFacts *f) {
+  static const char *const part[] = {"texts"};
+  PlotRow rows[FACTS_LABELS];
+  for (size_t i = 0; i < f->label_count; i++)
+    rows[i] = (PlotRow){f->label[i].name, &f->label[i].texts};
+  PlotBars bars = {"Training texts of each label", "texts", part, 1, rows, f->label_count};
+  plot_bars(&bars, &a->chart);
+}
+
+static void say_epochs(Answer *a, const RunFacts *f) {
+  if (isnan(f->epochs))
+    report_say(a, " How often the run saw them is not known: it has no record yet.");
+  else
+    report_say(a, " The run saw them %.2f times.", f->epochs);
+}
+
+/* Returns what the labels are called. */
+static const char *name_labels(const RunFacts *f) {
+  if (strcmp(f->label_kind, "class") == 0) return "classes";
+  return strcmp(f->label_kind, "number") == 0 ? "numbers" : "labels";
+}
+
+static void say_labels(Answer *a, const RunFacts *f) {
+  char texts[32];
+  if (isnan(f->labels)) {
+    report_say(a, " The texts have no labels.");
+    return;
+  }
+  report_say(a, " They have %.0f %s, listed with the number of texts%s.", f->labels,
+             name_labels(f),
+             f->labels > (double)f->label_count ? "; the others are in dataset.json" : "");
+  for (size_t i = 0; i < f->label_count; i++)
+    str_addf(&a->table, "%s\t%s\ttraining texts\n", f->label[i].name,
+             report_count(texts, f->label[i].texts));
+  draw_labels(a, f);
+}
+
+/* A data set for classify or mlm. */
+static void answer_texts(Answer *a, const RunFacts *f) {
+  char bytes[32], texts[32], tokens[32];
+  report_bytes(bytes, f->text_bytes);
+  report_count(texts, f->train_texts);
+  report_count(tokens, f->train_text_tokens);
+  report_verdict(a, VERDICT_FACT, "%s, %s texts", bytes, texts);
+  report_say(a, "The training set has %s of text in %s texts, %s tokens.", bytes, texts,
+             tokens);
+  say_labels(a, f);
+  say_epochs(a, f);
+  report_figure(a, "text_bytes", "text", f->text_bytes, "%s", bytes);
+  report_figure(a, "texts", "texts", f->train_texts, "%s", texts);
+  report_figure(a, "tokens", "tokens", f->train_text_tokens, "%s", tokens);
+  if (!isnan(f->labels))
+    report_figure(a, "labels", name_labels(f), f->labels, "%.0f", f->labels);
+  report_figure(a, "epochs", "epochs", f->epochs, "%.2f", f->epochs);
+}
+
+/* A data set for translate. */
+static void answer_pairs(Answer *a, const RunFacts *f) {
+  char bytes[32], lines[32], pairs[32], tokens[32];
   report_bytes(bytes, f->text_bytes);
   report_count(lines, f->train_lines);
   report_count(pairs, f->train_pairs);
-  if (!f->data_dir[0]) {
-    report_verdict(a, VERDICT_UNKNOWN, "Unknown: the config names no data set");
-    report_say(a, "Without the data set the size of the training set is not known.");
-  } else if (isnan(f->train_pairs)) {
-    utf8_visible(f->data_dir, where, sizeof where);
-    report_verdict(a, VERDICT_UNKNOWN, "Unknown: the data set is not there");
-    report_say(
-        a,
-        "%s has no dataset.json that can be read here, so the size of the training set is "
-        "not known.",
-        where);
-  } else {
+  if (!isnan(f->train_pairs)) {
     report_verdict(a, VERDICT_FACT, "%s, %s lines", bytes, lines);
     report_say(
         a,
         "The training set has %s of text on both sides in %s lines, of which %s pairs were "
         "kept.",
         bytes, lines, pairs);
-    if (isnan(f->epochs))
-      report_say(a, " How often the run saw them is not known: it has no record yet.");
-    else
-      report_say(a, " The run saw them %.2f times.", f->epochs);
+    say_epochs(a, f);
   }
   if (!isnan(f->source_tokens)) draw_tokens(a, f);
   report_figure(a, "text_bytes", "text of both sides", f->text_bytes, "%s", bytes);
@@ -86,15 +128,40 @@ static void answer_data(RunReport *r) {
   report_figure(a, "epochs", "epochs", f->epochs, "%.2f", f->epochs);
 }
 
+static void answer_data(RunReport *r) {
+  Answer *a = &r->answers[ANSWER_DATA];
+  const RunFacts *f = &r->facts;
+  char where[256];
+  bool is_known = !isnan(f->has_texts ? f->train_texts : f->train_pairs);
+  if (!f->data_dir[0]) {
+    report_verdict(a, VERDICT_UNKNOWN, "Unknown: the config names no data set");
+    report_say(a, "Without the data set the size of the training set is not known.");
+  } else if (!is_known) {
+    utf8_visible(f->data_dir, where, sizeof where);
+    report_verdict(a, VERDICT_UNKNOWN, "Unknown: the data set is not there");
+    report_say(
+        a,
+        "%s has no dataset.json that can be read here, so the size of the training set is "
+        "not known.",
+        where);
+  }
+  if (is_known && f->has_texts)
+    answer_texts(a, f);
+  else
+    answer_pairs(a, f);
+}
+
 static const char *describe_file(const char *name) {
   static const char *const files[][2] = {
       {"model.json", "sizes of the model, checksums"},
-      {"weights.safetensors", "the weights that translate uses (fp32)"},
+      {"weights.safetensors", "the weights of the model (fp32)"},
       {"training.safetensors",
        "the weights that training continues from, beside their average"},
       {"moment1.safetensors", "optimizer state: mean of the gradients (m)"},
       {"moment2.safetensors", "optimizer state: mean of their squares (v)"},
       {"tokenizer.model", "SentencePiece model"},
+      {"vocab.txt", "WordPiece vocabulary"},
+      {"labels.txt", "names of the labels"},
       {"training.json", "step, learning rate, counters, best score"}};
   for (size_t i = 0; i < sizeof files / sizeof *files; i++)
     if (strcmp(files[i][0], name) == 0) return files[i][1];
@@ -114,7 +181,7 @@ static void answer_checkpoint(RunReport *r) {
   }
   report_verdict(files, VERDICT_FACT, "%zu files", f->file_count);
   report_say(files,
-             "A checkpoint is a directory of %zu files: the model that translate uses, and "
+             "A checkpoint is a directory of %zu files: the model, and "
              "what training needs to continue.",
              f->file_count);
   for (size_t i = 0; i < f->file_count; i++)

@@ -156,14 +156,17 @@ static Err log_step(Trainer *t, double lr) {
   double left = (double)(t->steps - t->run.at.step) * took / n;
   if (t->spec->seconds > 0) left = fmin(left, fmax(get_seconds_left(t), 0));
   if (world_is_writer(&t->world)) {
-    char perplexity[32] = "", comm[48] = "", time[32], remaining[32];
+    char perplexity[32] = "", predictions[64] = "", comm[48] = "", time[32], remaining[32];
     if (kind->has_perplexity) snprintf(perplexity, sizeof perplexity, "  ppl %.4g", exp(loss));
+    /* One class per text: both rates are the same number. */
+    if (s->predictions != s->examples)
+      snprintf(predictions, sizeof predictions, "  %.0f %s/s", s->predictions / took,
+               kind->predictions);
     if (world_has_others(&t->world))
       snprintf(comm, sizeof comm, "  comm %.0f ms exposed", 1e3 * s->wait / n);
-    log_live("step %" PRIu64
-             "  loss %.4f%s  lr %.3g  gnorm %.2f  %.0f %s/s  %.0f %s/s%s  %s  %s left",
-             t->run.at.step, loss, perplexity, lr, s->grad_norm, s->predictions / took,
-             kind->predictions, s->examples / took, kind->examples, comm,
+    log_live("step %" PRIu64 "  loss %.4f%s  lr %.3g  gnorm %.2f%s  %.0f %s/s%s  %s  %s left",
+             t->run.at.step, loss, perplexity, lr, s->grad_norm, predictions,
+             s->examples / took, kind->examples, comm,
              str_of_seconds(time, run_elapsed(&t->run)), str_of_seconds(remaining, left));
   }
   record_step(t, lr, took);

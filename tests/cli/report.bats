@@ -76,6 +76,26 @@ headline() { field "$1" "runs/0/answers/$2/headline"; }
   for file in "$R"/overfitted/checkpoints/latest/*; do grep -q "^| ${file##*/} | " "$T/r.md"; done
 }
 
+@test "a report of a classifier has the size of its texts and the texts of each label" {
+  cd "$T"
+  perl -e 'print "text,class\n"; printf "a b c %s,%s\n", "d" x ($_ % 4), $_ % 3 ? "mild" : "<b>rude" for 1 .. 30' > texts.csv
+  "$TRIREME" prepare --quiet --task classify --train texts.csv --text-column text --label-column class --split 0.2 --vocab-size 40 --out texts > /dev/null
+  local small=(--quiet --device cpu --preset bert-tiny --d-model 16 --ffn-dim 16 --heads 2 --layers 1 --batch-tokens 64 --threads 1 --log-every 1)
+  "$TRIREME" train --data texts --run classes "${small[@]}" --epochs 2 > /dev/null
+  "$TRIREME" report classes --json > r.json
+  [[ "$(headline r.json data)" =~ ^[0-9]+" B, 24 texts"$ ]]
+  [[ "$(field r.json runs/0/answers/data/sentence)" == *"They have 2 classes"*"The run saw them 2.00 times."* ]]
+  "$TRIREME" report classes --markdown > r.md
+  grep -qF '| mild | 16 | training texts |' r.md
+  "$TRIREME" report classes --out r.html > /dev/null
+  grep -qF '&lt;b&gt;rude' r.html
+  run ! grep -qF '<b>rude' r.html
+  # A masked language model on the same texts has no labels.
+  "$TRIREME" train --task mlm --data texts --run masked "${small[@]}" --epochs 1 > /dev/null
+  "$TRIREME" report masked --json > r.json
+  [[ "$(headline r.json data)" == *", 24 texts" ]]
+}
+
 @test "a report has the exact command and version, which give the same run" {
   "$TRIREME" report "$R/overfitted" --json > "$T/r.json"
   [[ "$("$TRIREME" --version)" =~ $(field "$T/r.json" runs/0/version) ]]

@@ -80,6 +80,16 @@ refused() {
   [ ! -e refused ]
 }
 
+@test "the log has one rate for one class per text, and two for several labels" {
+  local set
+  for set in classes labels; do
+    "$TRIREME" train --data $set --run rates-$set "${SMALL[@]}" --no-quiet --steps 2 --log-every 1 --valid-every 0 2> $set.log > /dev/null
+  done
+  grep -q 'gnorm [0-9.]*  [0-9]* texts/s  ' classes.log
+  run ! grep -q 'labels/s' classes.log
+  grep -q '  [0-9]* labels/s  [0-9]* texts/s  ' labels.log
+}
+
 @test "a classifier learns classes that words decide; the task follows from the data set" {
   run -0 fit classes learned --steps 60 --valid-every 30 --save-every 30
   [[ "$output" == *"best: macro-F1 "*" at step "* ]]

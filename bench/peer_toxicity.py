@@ -2,7 +2,7 @@
 """The baseline for classifiers: PyTorch and transformers fine-tune the same encoder on the same split.
 
   trireme export RUN/pretrain --to hf --out hf
-  peer_toxicity.py --table tweets.csv.gz --data DATA --model hf --seed 1 --steps 684 --out peer-1.jsonl
+  peer_toxicity.py --table tweets.csv.gz --data DATA --model hf --seed 1 --steps 228 --out peer-1.jsonl
   trireme score --task classify --ref DATA/test.csv --label-column class --hyp peer-1.jsonl
 
 DATA is the data set that `trireme prepare --task classify --split 0.1 0.1` made of the table; its valid.csv and
@@ -45,7 +45,7 @@ def pad(ids, which):
     mask = torch.tensor([[1] * len(ids[i]) + [0] * (width - len(ids[i])) for i in which])
     return {"input_ids": id, "attention_mask": mask}
 
-def groups(model):
+def decay_groups(model):
     """Weight decay for matrices alone, not for biases and norms."""
     plain = [p for p in model.parameters() if p.dim() < 2]
     decayed = [p for p in model.parameters() if p.dim() >= 2]
@@ -54,7 +54,7 @@ def groups(model):
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("table", "data", "model", "out"): a.add_argument("--" + name, required=True)
-    for name, value in (("seed", 1), ("steps", 684), ("batch-tokens", 2048), ("max-tokens", 128), ("threads", 2)):
+    for name, value in (("seed", 1), ("steps", 228), ("batch-tokens", 2048), ("max-tokens", 128), ("threads", 2)):
         a.add_argument("--" + name, type=int, default=value)
     a.add_argument("--lr", type=float, default=5e-4)
     a = a.parse_args()
@@ -68,19 +68,22 @@ def main():
     print(f"{len(train)} texts, {sum(map(len, ids))} tokens", file=sys.stderr)
 
     model = BertForSequenceClassification.from_pretrained(a.model, num_labels=len(names)).train()
-    optimizer = torch.optim.AdamW(groups(model), lr=a.lr, betas=(0.9, 0.999), eps=1e-8)
+    optimizer = torch.optim.AdamW(decay_groups(model), lr=a.lr, betas=(0.9, 0.999), eps=1e-8)
     warm, start = a.steps // 10, time.time()
     source = batches([len(x) for x in ids], a.batch_tokens, random.Random(a.seed))
     for step in range(a.steps):
         rate = (step + 1) / warm if step < warm else 1 - (step - warm) / (a.steps - warm)
         for group in optimizer.param_groups: group["lr"] = a.lr * rate
-        which = next(source)
-        loss = torch.nn.functional.cross_entropy(model(**pad(ids, which)).logits, label[which])
         optimizer.zero_grad()
-        loss.backward()
+        which, loss = sorted(next(source), key=lambda i: len(ids[i])), 0
+        for i in range(0, len(which), 16):  # texts of similar length, so that there is little padding
+            part = which[i:i + 16]
+            piece = torch.nn.functional.cross_entropy(model(**pad(ids, part)).logits, label[part], reduction="sum") / len(which)
+            piece.backward()
+            loss += piece.item()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1)
         optimizer.step()
-        if (step + 1) % 50 == 0: print(f"step {step + 1} loss {loss.item():.4f} {time.time() - start:.0f} s", file=sys.stderr)
+        if (step + 1) % 50 == 0: print(f"step {step + 1} loss {loss:.4f} {time.time() - start:.0f} s", file=sys.stderr)
 
     model.eval()
     ids = encode(test)

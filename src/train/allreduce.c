@@ -154,7 +154,7 @@ Err allreduce_wait(Allreduce *x) {
   return err;
 }
 
-/* The self-test array: element i is 1 or 2 on rank i % ranks and 0 on all others. A rank that
+/* The self-test of sums: element i is 1 or 2 on rank i % ranks and 0 on all others. A rank that
  * is missing or added twice is thereby detected, and the sums are exact in bf16 for any number
  * of ranks. */
 static float expected_sum(size_t i) {
@@ -165,30 +165,99 @@ void allreduce_fill_selftest(float *x, size_t n, int rank, int ranks) {
   for (size_t i = 0; i < n; i++) x[i] = (int)(i % (size_t)ranks) == rank ? expected_sum(i) : 0;
 }
 
-Err allreduce_check_selftest(const float *x, size_t n, int ranks) {
-  for (size_t i = 0; i < n; i++)
+static Err report_wrong_element(const char *collective, float got, float expected, int from,
+                                int ranks) {
+  return err_set(ERR_WORK,
+                 "NCCL %s self-test failed: got %g, expected %g (from rank %d of %d); "
+                 "try --allreduce-transport host, or NCCL_P2P_DISABLE=1",
+                 collective, (double)got, (double)expected, from, ranks);
+}
+
+Err allreduce_check_selftest(const char *collective, const float *x, size_t begin, size_t end,
+                             int ranks) {
+  for (size_t i = begin; i < end; i++)
     if (x[i] != expected_sum(i))
-      return err_set(
-          ERR_WORK,
-          "NCCL all-reduce self-test failed: got %g, expected %g (from rank %d of %d); "
-          "try --allreduce-transport host, or NCCL_P2P_DISABLE=1",
-          (double)x[i], (double)expected_sum(i), (int)(i % (size_t)ranks), ranks);
+      return report_wrong_element(collective, x[i], expected_sum(i), (int)(i % (size_t)ranks),
+                                  ranks);
   return ERR_OK;
 }
 
-static Err run_selftest(Allreduce *x, size_t n) {
+/* The self-test of copies: every element has a value that its neighbours in other pieces do not
+ * have; elements that a rank has not received are negative. */
+static float expected_copy(size_t i) {
+  return (float)(i % 1021 + 1);
+}
+
+static void fill_own_piece(float *x, size_t n, size_t begin, size_t end) {
+  for (size_t i = 0; i < n; i++) x[i] = i >= begin && i < end ? expected_copy(i) : -1;
+}
+
+static Err check_pieces(const char *collective, const float *x, const size_t *off, int ranks) {
+  for (int r = 0; r < ranks; r++)
+    for (size_t i = off[r]; i < off[r + 1]; i++)
+      if (x[i] != expected_copy(i))
+        return report_wrong_element(collective, x[i], expected_copy(i), r, ranks);
+  return ERR_OK;
+}
+
+/* Cuts the array into pieces of equal size, or of sizes of which the first is smaller and the last
+ * larger than the others: NCCL has other functions for these. */
+static void cut_selftest(size_t *off, size_t n, int ranks, bool is_uneven) {
+  size_t each = n / (size_t)ranks;
+  for (int r = 0; r <= ranks; r++) {
+    off[r] = (size_t)r * each;
+    if (is_uneven && r > 0 && r < ranks) off[r]--;
+  }
+}
+
+/* The collectives of a run, each in the forms that its buckets may need. */
+typedef enum { TRY_SUM, TRY_SCATTER, TRY_GATHER } TrialKind;
+typedef struct {
+  TrialKind kind;
+  const char *collective;
+  bool is_uneven;
+} Trial;
+static const Trial trials[] = {{TRY_SUM, "all-reduce", false},
+                               {TRY_SCATTER, "reduce-scatter", false},
+                               {TRY_SCATTER, "reduce-scatter", true},
+                               {TRY_GATHER, "all-gather", false},
+                               {TRY_GATHER, "all-gather", true}};
+
+static void queue_trial(Allreduce *x, const Trial *t, size_t n) {
+  if (t->kind == TRY_SUM)
+    x->ops->all_reduce(x->nccl, x->selftest, n);
+  else if (t->kind == TRY_SCATTER)
+    x->ops->reduce_scatter(x->nccl, x->selftest, x->off);
+  else
+    x->ops->all_gather(x->nccl, x->selftest, x->off);
+}
+
+/* Runs a collective on n elements of the self-test array; `host` (n) is working memory. */
+static Err run_trial(Allreduce *x, const Trial *t, float *host, size_t n) {
   const Backend *b = x->backend;
-  int ranks = comm_size(x->comm);
+  int rank = comm_rank(x->comm), ranks = comm_size(x->comm);
+  cut_selftest(x->off, n, ranks, t->is_uneven);
+  if (t->kind == TRY_GATHER)
+    fill_own_piece(host, n, x->off[rank], x->off[rank + 1]);
+  else
+    allreduce_fill_selftest(host, n, rank, ranks);
+  b->put(b, x->selftest, host, n * sizeof *host);
+  queue_trial(x, t, n);
+  TRY(allreduce_wait(x));
+  TRY(b->get(b, host, x->selftest, n * sizeof *host));
+  if (t->kind == TRY_GATHER) return check_pieces(t->collective, host, x->off, ranks);
+  if (t->kind == TRY_SUM) return allreduce_check_selftest(t->collective, host, 0, n, ranks);
+  return allreduce_check_selftest(t->collective, host, x->off[rank], x->off[rank + 1], ranks);
+}
+
+static Err run_selftest(Allreduce *x, size_t n, bool is_sharded) {
+  const Backend *b = x->backend;
   float *host;
   Err err;
   TRY(mem_alloc(&host, n, sizeof *host));
   TRY_DONE(b->alloc(b, &x->selftest, n * sizeof *host));
-  allreduce_fill_selftest(host, n, comm_rank(x->comm), ranks);
-  b->put(b, x->selftest, host, n * sizeof *host);
-  x->ops->all_reduce(x->nccl, x->selftest, n);
-  TRY_DONE(allreduce_wait(x));
-  TRY_DONE(b->get(b, host, x->selftest, n * sizeof *host));
-  err = allreduce_check_selftest(host, n, ranks);
+  for (size_t i = 0; i < sizeof trials / sizeof *trials && !err; i++)
+    if (is_sharded || trials[i].kind == TRY_SUM) err = run_trial(x, &trials[i], host, n);
 done:
   mem_free(host);
   return err;
@@ -227,7 +296,7 @@ Err allreduce_open(Allreduce *x, const AllreduceSpec *asked) {
   TRY(x->ops->open(&x->nccl, x->backend, id, &spec));
   comm_set_on_loss(x->comm, abort_nccl, x);
   comm_report(x->comm, OPEN_SECONDS, "NCCL self-test");
-  return run_selftest(x, selftest);
+  return run_selftest(x, selftest, asked->is_sharded);
 }
 
 Err allreduce_finish(Allreduce *x) {

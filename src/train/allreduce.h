@@ -21,6 +21,7 @@ typedef struct {
    * does. */
   bool is_ordered;
   bool bf16;           /* NCCL adds in bf16 */
+  bool is_sharded;     /* --shard-optimizer: reduce-scatter and all-gather are used */
   size_t max_elements; /* elements of the largest array that is passed to NCCL in one call */
 } AllreduceSpec;
 
@@ -47,18 +48,20 @@ typedef struct {
  * if NCCL was requested and is not available. */
 NODISCARD Err allreduce_select(Allreduce *x, Comm *comm, const Backend *b,
                                const AllreduceSpec *spec);
-/* If NCCL was selected: initializes it and runs an all-reduce with a known result. Every rank
- * calls it. */
+/* If NCCL was selected: initializes it and runs each collective that the run will use once, with a
+ * known result. Every rank calls it. */
 NODISCARD Err allreduce_open(Allreduce *x, const AllreduceSpec *spec);
 /* Waits until all NCCL collectives are complete on every rank. Call it at the end of a run
  * before allreduce_close, which aborts collectives that are running. */
 NODISCARD Err allreduce_finish(Allreduce *x);
 void allreduce_close(Allreduce *x); /* closes NCCL; does nothing if it is not open */
 
-/* Fills x with this rank's contribution to the self-test; n >= ranks. */
+/* Fills x with this rank's contribution to the self-test of sums; n >= ranks. */
 void allreduce_fill_selftest(float *x, size_t n, int rank, int ranks);
-/* Checks the result of the self-test. The error names the rank whose contribution is wrong. */
-NODISCARD Err allreduce_check_selftest(const float *x, size_t n, int ranks);
+/* Checks elements [begin, end) of its result. The error names the collective, and the rank whose
+ * contribution is wrong. */
+NODISCARD Err allreduce_check_selftest(const char *collective, const float *x, size_t begin,
+                                       size_t end, int ranks);
 
 /* The functions below may be called only if NCCL is open. */
 

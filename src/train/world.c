@@ -92,6 +92,7 @@ Err world_open_transport(World *w, const TrainSpec *s) {
   AllreduceSpec spec = {.transport = s->transport,
                         .is_ordered = s->reproducible,
                         .bf16 = s->allreduce_bf16,
+                        .is_sharded = s->shard,
                         .max_elements = s->bucket / sizeof(float)};
   TRY(allreduce_select(&w->allreduce, w->comm, &w->backend, &spec));
   return allreduce_open(&w->allreduce, &spec);

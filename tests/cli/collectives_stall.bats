@@ -30,11 +30,11 @@ load ../ranks/transport
 @test "an all-gather of the weights that fails or stalls is reported, and no healthy rank is blamed" {
   need_mpi
   # The transport stalls in the first step, before a step has been timed; in the third; in the
-  # last.
+  # last. The self-test has done two all-gathers.
   ways=("--steps 200 --bucket-size 16k" "--steps 200" "--steps 3")
   noticed=(1 3 3)  # the next step, or the checkpoint after the last step, detects the stall
   for i in 0 1 2; do
-    { FAKE_COMM_STUCK=gather:2 say 2 "$T/stuck$i" --shard-optimizer ${ways[i]} --rank-timeout 2s > "$T/said$i" || echo $? > "$T/status$i"; } &
+    { FAKE_COMM_STUCK=gather:4 say 2 "$T/stuck$i" --shard-optimizer ${ways[i]} --rank-timeout 2s > "$T/said$i" || echo $? > "$T/status$i"; } &
   done
   wait  # The three cases run in parallel, because each takes ten times the rank timeout.
   for i in 0 1 2; do
@@ -42,7 +42,7 @@ load ../ranks/transport
     failed_in_time
     one_error "every rank has been waiting for the others for [2-9][0-9] s; rank . last reported: step ${noticed[i]}, waiting for the others' weights"
     [ ! -e "$T/stuck$i/checkpoints/latest" ]
-    FAKE_COMM_FAIL=gather:2 run say 2 "$T/fail$i" --shard-optimizer ${ways[i]}
+    FAKE_COMM_FAIL=gather:4 run say 2 "$T/fail$i" --shard-optimizer ${ways[i]}
     failed_in_time
     one_error "rank 1 on .*: step ${noticed[i]}, gathering the weights: fake NCCL: link down"
   done

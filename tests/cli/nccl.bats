@@ -65,3 +65,23 @@ setup() {
   done
   [ -z "$(compgen -G "$T/trireme-nccl-*")" ]  # the ranks leave no file behind
 }
+
+@test "the self-test tries the collectives of the run, and names the one that fails" {
+  need_mpi
+  # wrong CALL NAME [OPTION…]: the run ends because this call has a wrong result on rank 1.
+  wrong() {
+    local call=$1 name=$2
+    shift 2
+    NCCL_STAND_IN_WRONG=$call:1 run say 2 "$T/wrong" --steps 2 --allreduce-transport nccl "$@"
+    failed_in_time
+    one_error "NCCL $name self-test failed: .*; try --allreduce-transport host"
+  }
+  wrong all-reduce:1 all-reduce
+  for call in reduce-scatter:1 reduce:2; do wrong $call reduce-scatter --shard-optimizer; done
+  for call in all-gather:1 broadcast:1; do wrong $call all-gather --shard-optimizer; done
+  NCCL_STAND_IN_CALLS=$T/calls say 2 "$T/right" --steps 1 --allreduce-transport nccl --shard-optimizer
+  [ "$(grep -cE "^rank [01] all-reduce 1 reduce 4 reduce-scatter 1 all-gather 1 broadcast 4$" "$T/calls")" -eq 2 ]
+  NCCL_STAND_IN_FAIL=all-reduce:4:1 run say 2 "$T/fail" --steps 100 --allreduce-transport nccl
+  failed_in_time
+  one_error "rank 1 on .*NCCL failed in a collective: remote process exited or there was a network error (stand-in: failed by"
+}

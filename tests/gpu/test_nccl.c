@@ -242,7 +242,8 @@ static void test_allreduce_selftest_passes_on_one_gpu(void **state) {
   need_nccl();
   Comm *comm;
   Allreduce x;
-  AllreduceSpec spec = {.transport = TRANSPORT_NCCL, .bf16 = true, .max_elements = N};
+  AllreduceSpec spec = {
+      .transport = TRANSPORT_NCCL, .bf16 = true, .is_sharded = true, .max_elements = N};
   ok(comm_open(&comm, 6));
   ok(allreduce_select(&x, comm, &b, &spec));
   print_message("%s\n", x.about);

@@ -84,13 +84,13 @@ compare() {
   ranks "$n" "host$name" --steps 8 --allreduce-transport host "$@" && same "nccl$name" "host$name"
 }
 
-# used NAME COLLECTIVE…: every rank of the run called each of these collectives
+# used NAME COLLECTIVE…: every rank called each of these collectives more often than the self-test does
 used() {
   local name=$1 what
   shift
   cat "$T/calls$name"
   for what in "$@"; do
-    if grep -q " $what 0" "$T/calls$name"; then return 1; fi
+    if grep -qE " $what [0-7]( |\$)" "$T/calls$name"; then return 1; fi
   done
 }
 

@@ -11,11 +11,20 @@ struct DeviceComm {
   int pad;
 };
 
-typedef enum { WORKS, ADDS_WRONGLY, FAILS, DOES_NOT_OPEN, NOT_INSTALLED } Behaviour;
+typedef enum {
+  WORKS,
+  ADDS_WRONGLY,
+  SCATTERS_WRONGLY,
+  GATHERS_WRONGLY,
+  FAILS,
+  DOES_NOT_OPEN,
+  NOT_INSTALLED
+} Behaviour;
 static Behaviour behaviour;
 static int opened, closed;
-static int polls_left;       /* number of polls until the collective is complete */
-static DeviceCommSpec given; /* argument of the last `open` */
+static int scatters, gathers; /* collectives so far */
+static int polls_left;        /* number of polls until the collective is complete */
+static DeviceCommSpec given;  /* argument of the last `open` */
 
 static Err probe(char about[64], int *version) {
   *version = 0;
@@ -59,8 +68,18 @@ static void all_reduce(DeviceComm *c, float *x, size_t n) {
   if (behaviour == ADDS_WRONGLY) x[n - 1] += 1;
 }
 
-static void move_pieces(DeviceComm *c, float *x, const size_t *off) {
-  (void)c, (void)x, (void)off;
+static void reduce_scatter(DeviceComm *c, float *x, const size_t *off) {
+  (void)c;
+  polls_left = 3;
+  scatters++;
+  if (behaviour == SCATTERS_WRONGLY) x[off[1] - 1] = 0;
+}
+
+static void all_gather(DeviceComm *c, float *x, const size_t *off) {
+  (void)c;
+  polls_left = 3;
+  gathers++;
+  if (behaviour == GATHERS_WRONGLY) x[off[0]] = 5;
 }
 
 static void join(DeviceComm *c) {
@@ -76,8 +95,9 @@ static Err poll_comm(DeviceComm *c, bool *inputs_ready, bool *done) {
   return ERR_OK;
 }
 
-static const DeviceCommOps fake = {probe,      create_id,   open_comm,   close_comm, abort_comm,
-                                   all_reduce, move_pieces, move_pieces, join,       poll_comm};
+static const DeviceCommOps fake = {probe,      create_id,  open_comm,      close_comm,
+                                   abort_comm, all_reduce, reduce_scatter, all_gather,
+                                   join,       poll_comm};
 
 static Comm *comm;
 static Backend b; /* a CPU backend, which become_gpu() turns into a fake GPU */
@@ -95,6 +115,8 @@ static int set_up(void **state) {
   behaviour = WORKS;
   opened = 0;
   closed = 0;
+  scatters = 0;
+  gathers = 0;
   return 0;
 }
 
@@ -191,6 +213,36 @@ static void test_allreduce_selftest_rejects_wrong_sum(void **state) {
   assert_int_equal(closed, 1);
 }
 
+/* Opens NCCL for a run with --shard-optimizer. */
+static Err open_sharded(void) {
+  AllreduceSpec spec = asks_nccl;
+  spec.is_sharded = true;
+  become_gpu();
+  TRY(allreduce_select(&x, comm, &b, &spec));
+  return allreduce_open(&x, &spec);
+}
+
+static void test_allreduce_selftest_tries_what_the_run_uses(void **state) {
+  (void)state;
+  OK(open_nccl());
+  assert_int_equal(scatters + gathers, 0);
+  allreduce_close(&x);
+  OK(open_sharded());
+  assert_int_equal(scatters, 2); /* pieces of equal and of unequal size */
+  assert_int_equal(gathers, 2);
+}
+
+static void test_allreduce_selftest_rejects_wrong_pieces(void **state) {
+  (void)state;
+  behaviour = SCATTERS_WRONGLY;
+  assert_int_equal(open_sharded(), ERR_WORK);
+  assert_says("NCCL reduce-scatter self-test failed: got 0, expected 2 (from rank 0 of 1)");
+  allreduce_close(&x);
+  behaviour = GATHERS_WRONGLY;
+  assert_int_equal(open_sharded(), ERR_WORK);
+  assert_says("NCCL all-gather self-test failed: got 5, expected 1 (from rank 0 of 1)");
+}
+
 static void test_allreduce_selftest_reports_failed_collective(void **state) {
   (void)state;
   behaviour = FAILS;
@@ -272,7 +324,7 @@ static void test_allreduce_selftest_accepts_sum_in_bf16_of_any_ranks(void **stat
   static float sum[ELEMENTS];
   for (size_t i = 0; i < RANK_COUNTS; i++) {
     sum_ranks(sum, rank_counts[i], 0, 1);
-    OK(allreduce_check_selftest(sum, ELEMENTS, rank_counts[i]));
+    OK(allreduce_check_selftest("all-reduce", sum, 0, ELEMENTS, rank_counts[i]));
   }
 }
 
@@ -283,7 +335,8 @@ static void assert_rejected(int times) {
     int ranks = rank_counts[i], some[] = {0, ranks / 2, ranks - 1};
     for (int k = 0; k < 3; k++) {
       sum_ranks(sum, ranks, some[k], times);
-      assert_int_equal(allreduce_check_selftest(sum, ELEMENTS, ranks), ERR_WORK);
+      assert_int_equal(allreduce_check_selftest("all-reduce", sum, 0, ELEMENTS, ranks),
+                       ERR_WORK);
       assert_says("self-test failed");
     }
   }
@@ -307,7 +360,8 @@ static void test_allreduce_selftest_rejects_rank_in_place_of_another(void **stat
     for (int k = 0; k < 3; k++) {
       sum_ranks(sum, ranks, some[k], 0);
       add_rank(sum, (some[k] + 1) % ranks, ranks);
-      assert_int_equal(allreduce_check_selftest(sum, ELEMENTS, ranks), ERR_WORK);
+      assert_int_equal(allreduce_check_selftest("all-reduce", sum, 0, ELEMENTS, ranks),
+                       ERR_WORK);
     }
   }
 }
@@ -325,6 +379,8 @@ int main(void) {
       TEST(test_allreduce_nccl_not_installed_is_refused),
       TEST(test_allreduce_opens_and_closes_once),
       TEST(test_allreduce_selftest_rejects_wrong_sum),
+      TEST(test_allreduce_selftest_tries_what_the_run_uses),
+      TEST(test_allreduce_selftest_rejects_wrong_pieces),
       TEST(test_allreduce_selftest_reports_failed_collective),
       TEST(test_allreduce_open_failure_is_reported),
       TEST(test_allreduce_without_memory_leaves_nothing_open),

@@ -45,7 +45,10 @@ const OptSpec cmd_general_options[] = {
 
     /* Options of prepare: tokenizer */
     TEXT("tokenizer", "FILE", NULL, "prepare", G_TOK,
-         "Use this SentencePiece .model; without it one is trained on the training text"),
+         "Use this SentencePiece .model; without it one is trained on the training text. With "
+         "--task classify or mlm also the directory of a model, with vocab.txt, "
+         "tokenizer.model, or "
+         "RoBERTa's tokenizer.json or vocab.json and merges.txt"),
     CHOICE("tokenizer-type", "TYPE", "bpe", "bpe|unigram", "prepare", G_TOK,
            "Kind of SentencePiece model to train"),
     COUNT("vocab-size", "N", "32768", 16, 1000000, "prepare bench doctor plan", G_TOK,

@@ -23,10 +23,11 @@ const OptSpec prepare_text_options[] = {
     {"split", OPT_TEXT, "VALID [TEST]", NULL, 0, 0, NULL, 2, false, "prepare", GROUP,
      "Take this share of the training rows for validation, for example 0.1, and another share "
      "for test; every class loses the same share, and --seed selects the rows"},
-    TEXT("vocab", "FILE", NULL, "prepare", GROUP,
-         "Use this WordPiece vocabulary (vocab.txt of a BERT model). Without it and "
-         "--tokenizer, "
-         "--vocab-size N trains one"),
+    TEXT(
+        "vocab", "FILE", NULL, "prepare", GROUP,
+        "Use this WordPiece vocabulary (vocab.txt of a BERT model), or the byte-level BPE of a "
+        "RoBERTa model (vocab.json, with merges.txt beside it). Without it and --tokenizer, "
+        "--vocab-size N trains a WordPiece vocabulary"),
     CHOICE(
         "casing", "HOW", "auto", "auto|uncased|cased", "prepare", GROUP,
         "Whether WordPiece keeps capital letters and accents (cased) or not; auto is cased if "
@@ -119,29 +120,54 @@ static Err fill_shares(ClassifySpec *s, const OptSet *opts) {
   return ERR_OK;
 }
 
-static Err fill_tokenizer(ClassifySpec *s, const OptSet *opts) {
-  const char *vocab = opt_text(opts, "vocab"), *model = opt_text(opts, "tokenizer");
+/* Sets the path and the kind of the tokenizer. A directory has vocab.txt, tokenizer.model, or the files
+ * of a byte-level BPE. */
+static Err find_tokenizer(ClassifySpec *s, const char *path, TextTokenizer kind) {
+  s->tokenizer = path;
+  s->tokenizer_kind = str_ends(path, ".json") ? TEXT_BYTE_BPE : kind;
+  if (!file_is_dir(path)) return ERR_OK;
+  s->tokenizer_kind = TEXT_BYTE_BPE;
+  for (int i = 0; i < TEXT_BYTE_BPE; i++) {
+    TRY(file_join(s->tokenizer_path, path, text_tokenizer_file[i]));
+    if (!file_exists(s->tokenizer_path)) continue;
+    s->tokenizer = s->tokenizer_path;
+    s->tokenizer_kind = (TextTokenizer)i;
+    return ERR_OK;
+  }
+  return ERR_OK;
+}
+
+/* Sets the rules of WordPiece. */
+static Err fill_casing(ClassifySpec *s, const OptSet *opts) {
   const char *casing = opt_text(opts, "casing");
-  int ways = (vocab != NULL) + (model != NULL) + opt_given(opts, "vocab-size");
-  if (ways != 1)
-    return err_set(ERR_USAGE,
-                   "pass %s: --vocab vocab.txt of a BERT model, --tokenizer FILE.model for "
-                   "SentencePiece, or --vocab-size N to train a WordPiece vocabulary",
-                   ways ? "only one of these" : "the tokenizer");
-  if (model && opt_given(opts, "casing"))
-    return err_set(ERR_USAGE,
-                   "--casing is for WordPiece, and --tokenizer is a SentencePiece model; "
-                   "leave it out");
-  s->tokenizer = vocab ? vocab : model;
-  s->tokenizer_kind = model ? TEXT_SENTENCEPIECE : TEXT_WORDPIECE;
-  s->vocab_size = (size_t)opt_count(opts, "vocab-size");
-  s->sample = (uint64_t)opt_count(opts, "tokenizer-sample");
   bool is_lower = strcmp(casing, "cased") != 0;
   s->rules = (BertRules){.is_lower = is_lower, .strips_accents = is_lower};
-  if (!vocab || strcmp(casing, "auto") != 0) return ERR_OK;
-  TRY(text_encoder_find_rules(vocab, &s->rules));
-  log_info("%s is %s (--casing)", vocab, s->rules.is_lower ? "uncased" : "cased");
+  if (s->tokenizer_kind != TEXT_WORDPIECE && opt_given(opts, "casing"))
+    return err_set(
+        ERR_USAGE, "--casing is for WordPiece, and %s is a %s; leave it out", s->tokenizer,
+        s->tokenizer_kind == TEXT_BYTE_BPE ? "byte-level BPE" : "SentencePiece model");
+  if (!s->tokenizer || s->tokenizer_kind != TEXT_WORDPIECE || strcmp(casing, "auto") != 0)
+    return ERR_OK;
+  TRY(text_encoder_find_rules(s->tokenizer, &s->rules));
+  log_info("%s is %s (--casing)", s->tokenizer, s->rules.is_lower ? "uncased" : "cased");
   return ERR_OK;
+}
+
+static Err fill_tokenizer(ClassifySpec *s, const OptSet *opts) {
+  const char *vocab = opt_text(opts, "vocab"), *model = opt_text(opts, "tokenizer");
+  int ways = (vocab != NULL) + (model != NULL) + opt_given(opts, "vocab-size");
+  if (ways != 1)
+    return err_set(
+        ERR_USAGE,
+        "pass %s: --vocab vocab.txt of a BERT model or vocab.json of a RoBERTa model, "
+        "--tokenizer FILE.model for SentencePiece or --tokenizer DIR of a model, or "
+        "--vocab-size N to train a WordPiece vocabulary",
+        ways ? "only one of these" : "the tokenizer");
+  s->vocab_size = (size_t)opt_count(opts, "vocab-size");
+  s->sample = (uint64_t)opt_count(opts, "tokenizer-sample");
+  if (vocab) TRY(find_tokenizer(s, vocab, TEXT_WORDPIECE));
+  if (model) TRY(find_tokenizer(s, model, TEXT_SENTENCEPIECE));
+  return fill_casing(s, opts);
 }
 
 Err prepare_texts_finish(ClassifySpec *s, const OptSet *opts) {

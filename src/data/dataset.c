@@ -1,5 +1,5 @@
 /* Opens and verifies a data set directory. Depends on base, meta, manifest, shard_pool, order,
- * text/sp_facts, text/wordpiece, text_shard. */
+ * text/sp_facts, text_encoder, text_shard. */
 #include "data/dataset.h"
 
 #include <inttypes.h>
@@ -12,10 +12,10 @@
 #include "base/place.h"
 #include "base/progress.h"
 #include "data/manifest.h"
+#include "data/text_encoder.h"
 #include "data/text_shard.h"
 #include "text/sp_facts.h"
 #include "text/tokenizer.h"
-#include "text/wordpiece.h"
 
 #define JSON_LIMIT ((size_t)1 << 24)
 /* Maximum number of shards mapped at the same time; a quarter of vm.max_map_count if that is
@@ -193,14 +193,14 @@ static Err check_pieces(const DataSet *d, const char *path, const Str *bytes) {
                  facts.pad, facts.bos, facts.eos, facts.unk);
 }
 
-/* Compares the lines of a WordPiece vocabulary with dataset.json. */
-static Err check_wordpiece(const DataSet *d, const char *path, const Str *bytes) {
+/* Compares the vocabulary of a classifier with dataset.json. */
+static Err check_vocab(const DataSet *d, const char *path, TextTokenizer kind) {
   const Meta *m = &d->meta;
-  Wordpiece w;
-  TRY(wordpiece_read(&w, str_text(bytes), bytes->len, path, (BertRules){0}));
-  bool is_same = w.vocab == m->vocab && w.pad == m->pad && w.cls == m->bos && w.sep == m->eos &&
-                 w.unk == m->unk && w.mask == m->classify->mask;
-  wordpiece_close(&w);
+  TextEncoder e;
+  TRY(text_encoder_open(&e, path, kind, (BertRules){0}));
+  bool is_same = e.vocab == m->vocab && e.pad == m->pad && e.cls == m->bos && e.sep == m->eos &&
+                 e.unk == m->unk && e.mask == m->classify->mask;
+  text_encoder_close(&e);
   if (is_same) return ERR_OK;
   return err_set(
       ERR_WORK,
@@ -227,7 +227,7 @@ static Err check_tokenizer(const DataSet *d) {
   else if (strcmp(name, "tokenizer.model") == 0)
     err = check_pieces(d, path, &bytes);
   else
-    err = check_wordpiece(d, path, &bytes);
+    err = check_vocab(d, path, text_tokenizer_kind(name));
 done:
   str_free(&bytes);
   return err;

@@ -79,7 +79,7 @@ typedef struct {
 typedef struct {
   int format; /* format of dataset.json: 1 or 2 */
   char lang[2][32];
-  char tokenizer_type[16]; /* model type: "bpe", "unigram" or "wordpiece" */
+  char tokenizer_type[16]; /* model type: "bpe", "unigram", "wordpiece" or "byte-bpe" */
   char tokenizer_sha256[65];
   int vocab, pad, bos, eos, unk;
   CleanRules rules;

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "data/shard.h"
+#include "data/text_encoder.h"
 
 /* The feature in the list `requires` is the name of the task: a version that does not know it refuses
  * the data set. */
@@ -151,9 +152,8 @@ static void get_tokenizer(MetaParse *p, const json_t *root, Meta *m) {
   const json_t *t = meta_get_object(p, root, "tokenizer");
   MetaClassify *c = m->classify;
   meta_get_text(p, t, "file", c->tokenizer_file, sizeof c->tokenizer_file);
-  if (strcmp(c->tokenizer_file, "vocab.txt") != 0 &&
-      strcmp(c->tokenizer_file, "tokenizer.model") != 0)
-    meta_refuse_key(p, "file", "vocab.txt or tokenizer.model");
+  if (text_tokenizer_kind(c->tokenizer_file) == TEXT_TOKENIZERS)
+    meta_refuse_key(p, "file", "vocab.txt, tokenizer.model or tokenizer.json");
   meta_get_text(p, t, "type", m->tokenizer_type, sizeof m->tokenizer_type);
   meta_get_sha256(p, t, m->tokenizer_sha256);
   m->vocab = (int)meta_get_int(p, t, "vocab", 1, INT32_MAX);

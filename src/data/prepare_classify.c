@@ -20,12 +20,14 @@ static int find_mask(const TextEncoder *e) {
 }
 
 static Err check_mask(const TextEncoder *e, const char *path) {
+  static const char *const piece[TEXT_TOKENIZERS] = {"[MASK]", "<pad>", "<mask>"};
+  static const char *const advice[TEXT_TOKENIZERS] = {
+      "use a vocabulary that has it, or --vocab-size N to train one",
+      "use a model that was trained with it (--pad_id=0 of SentencePiece)",
+      "use the tokenizer of a RoBERTa model"};
   if (find_mask(e) < 0)
     return err_set(ERR_WORK, "%s has no piece %s, which takes the place of masked tokens; %s",
-                   path, e->kind == TEXT_WORDPIECE ? "[MASK]" : "<pad>",
-                   e->kind == TEXT_WORDPIECE
-                       ? "use a vocabulary that has it, or --vocab-size N to train one"
-                       : "use a model that was trained with it (--pad_id=0 of SentencePiece)");
+                   path, piece[e->kind], advice[e->kind]);
   if (e->mask < 0) log_info("%s has no [MASK]: <pad> takes the place of masked tokens", path);
   return ERR_OK;
 }
@@ -35,7 +37,7 @@ static Err check_mask(const TextEncoder *e, const char *path) {
 static Err check_tokenizer(const ClassifySpec *spec) {
   if (!spec->tokenizer) return bert_check_rules(spec->rules);
   TextEncoder e;
-  TRY(text_encoder_open(&e, spec->tokenizer, spec->tokenizer_kind, spec->rules));
+  TRY(text_encoder_import(&e, spec->tokenizer, spec->tokenizer_kind, spec->rules));
   Err err = spec->labels.kind == LABEL_NONE ? check_mask(&e, spec->tokenizer) : ERR_OK;
   text_encoder_close(&e);
   return err;
@@ -94,7 +96,8 @@ static Err make_tokenizer(ClassifyWork *w) {
   const char *name = text_tokenizer_file[s->tokenizer_kind];
   char path[FILE_PATH_MAX];
   TRY(prepare_path(&w->state, name, path));
-  TRY(s->tokenizer ? place_copy(s->tokenizer, path) : classify_train_vocab(w, path));
+  TRY(s->tokenizer ? text_encoder_copy(s->tokenizer, s->tokenizer_kind, path)
+                   : classify_train_vocab(w, path));
   TRY(text_encoder_open(&w->encoder, path, s->tokenizer_kind, s->rules));
   snprintf(m->classify->tokenizer_file, sizeof m->classify->tokenizer_file, "%s", name);
   snprintf(m->tokenizer_type, sizeof m->tokenizer_type, "%s", w->encoder.type);

@@ -4,6 +4,7 @@
 #ifndef DATA_PREPARE_CLASSIFY_H
 #define DATA_PREPARE_CLASSIFY_H
 
+#include "base/file.h"
 #include "data/meta.h"
 #include "data/text_encoder.h"
 #include "data/text_labels.h"
@@ -18,8 +19,10 @@ typedef struct {
   /* LABEL_NONE: texts that are too long are divided and not cut, and those without a word are left
    * out. */
   LabelSpec labels;
-  const char
-      *tokenizer; /* vocab.txt or .model to use; NULL: a WordPiece vocabulary is trained */
+  /* vocab.txt, .model, or files of a byte-level BPE (byte_bpe_import); NULL: a WordPiece vocabulary is
+   * trained. */
+  const char *tokenizer;
+  char tokenizer_path[FILE_PATH_MAX]; /* memory for `tokenizer` */
   TextTokenizer tokenizer_kind;
   BertRules rules;   /* of a WordPiece vocabulary */
   size_t vocab_size; /* of the vocabulary that is trained */

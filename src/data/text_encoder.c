@@ -3,10 +3,22 @@
 
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
+#include "base/place.h"
 #include "data/clean.h"
 
-const char *const text_tokenizer_file[2] = {"vocab.txt", "tokenizer.model"};
+const char *const text_tokenizer_file[TEXT_TOKENIZERS] = {
+    [TEXT_WORDPIECE] = "vocab.txt",
+    [TEXT_SENTENCEPIECE] = "tokenizer.model",
+    [TEXT_BYTE_BPE] = "tokenizer.json",
+};
+
+TextTokenizer text_tokenizer_kind(const char *file) {
+  int kind = 0;
+  while (kind < TEXT_TOKENIZERS && strcmp(text_tokenizer_file[kind], file) != 0) kind++;
+  return (TextTokenizer)kind;
+}
 
 static Err open_wordpiece(TextEncoder *e, const char *path, BertRules rules) {
   Wordpiece *w = &e->wordpiece_;
@@ -40,11 +52,47 @@ static Err open_sentencepiece(TextEncoder *e, const char *path) {
   return ERR_OK;
 }
 
+static Err open_byte_bpe(TextEncoder *e, const char *path,
+                         Err (*open)(ByteBpe *b, const char *path)) {
+  ByteBpe *b = &e->byte_bpe_;
+  TRY(open(b, path));
+  e->type = "byte-bpe";
+  e->sha256 = b->sha256;
+  e->vocab = b->vocab;
+  e->pad = b->pad;
+  e->unk = b->unk;
+  e->cls = b->cls;
+  e->sep = b->sep;
+  e->mask = b->mask;
+  return ERR_OK;
+}
+
 Err text_encoder_open(TextEncoder *e, const char *path, TextTokenizer kind, BertRules rules) {
   *e = (TextEncoder){.kind = kind};
-  Err err =
-      kind == TEXT_WORDPIECE ? open_wordpiece(e, path, rules) : open_sentencepiece(e, path);
+  Err err = kind == TEXT_WORDPIECE  ? open_wordpiece(e, path, rules)
+            : kind == TEXT_BYTE_BPE ? open_byte_bpe(e, path, byte_bpe_open)
+                                    : open_sentencepiece(e, path);
   if (err) text_encoder_close(e);
+  return err;
+}
+
+Err text_encoder_import(TextEncoder *e, const char *path, TextTokenizer kind, BertRules rules) {
+  if (kind != TEXT_BYTE_BPE) return text_encoder_open(e, path, kind, rules);
+  *e = (TextEncoder){.kind = kind};
+  Err err = open_byte_bpe(e, path, byte_bpe_import);
+  if (err) text_encoder_close(e);
+  return err;
+}
+
+Err text_encoder_copy(const char *path, TextTokenizer kind, const char *to) {
+  ByteBpe b;
+  Str text = {0};
+  if (kind != TEXT_BYTE_BPE) return place_copy(path, to);
+  TRY(byte_bpe_import(&b, path));
+  Err err = byte_bpe_print(&b, &text);
+  if (!err) err = file_write(to, str_text(&text), text.len);
+  byte_bpe_close(&b);
+  str_free(&text);
   return err;
 }
 
@@ -69,7 +117,13 @@ Err text_encoder_find_rules(const char *path, BertRules *rules) {
 void text_encoder_close(TextEncoder *e) {
   wordpiece_close(&e->wordpiece_);
   tokenizer_close(&e->sentencepiece_);
+  byte_bpe_close(&e->byte_bpe_);
   *e = (TextEncoder){0};
+}
+
+const char *text_encoder_piece(const TextEncoder *e, int32_t id) {
+  if (e->kind == TEXT_WORDPIECE) return wordpiece_piece(&e->wordpiece_, id);
+  return e->kind == TEXT_BYTE_BPE ? byte_bpe_piece(&e->byte_bpe_, id) : NULL;
 }
 
 /* SentencePiece expects a line whose words are separated by single spaces. */
@@ -80,6 +134,14 @@ static Err encode_line(const TextEncoder *e, const TableField *text, Str *line, 
   if (line->len == 0) return ERR_OK;
   CleanLine clean = clean_squeeze(line->s, line->len, line->s);
   return tokenizer_encode(&e->sentencepiece_, line->s, clean.len, ids);
+}
+
+static Err encode_part(const TextEncoder *e, const TableField *text, Str *line, IdList *ids) {
+  if (e->kind == TEXT_WORDPIECE)
+    return wordpiece_encode(&e->wordpiece_, text->text, text->len, ids);
+  if (e->kind == TEXT_BYTE_BPE)
+    return byte_bpe_encode(&e->byte_bpe_, text->text, text->len, ids);
+  return encode_line(e, text, line, ids);
 }
 
 /* Computes how many tokens of each text stay if both together may have at most `most`. */
@@ -102,13 +164,12 @@ static void add_ids(IdList *to, const int32_t *id, size_t n) {
 
 Err text_encode(const TextEncoder *e, const TableField *text, size_t texts, uint32_t max_tokens,
                 EncodedText *out) {
-  size_t len[2] = {0}, own = 1 + texts; /* [CLS] and a [SEP] for each text */
+  size_t between = e->kind == TEXT_BYTE_BPE ? texts - 1 : 0; /* RoBERTa has </s> </s> */
+  size_t len[2] = {0}, own = 1 + texts + between; /* [CLS] and a [SEP] for each text */
   for (size_t i = 0; i < texts; i++) {
     IdList *part = &out->part_[i];
     part->len = 0;
-    TRY(e->kind == TEXT_WORDPIECE
-            ? wordpiece_encode(&e->wordpiece_, text[i].text, text[i].len, part)
-            : encode_line(e, &text[i], &out->squeezed_, part));
+    TRY(encode_part(e, &text[i], &out->squeezed_, part));
     len[i] = part->len;
   }
   size_t all = len[0] + len[1], most = max_tokens > own ? max_tokens - own : 0;
@@ -123,6 +184,7 @@ Err text_encode(const TextEncoder *e, const TableField *text, size_t texts, uint
   TRY(mem_grow(&out->ids.id, &out->ids.cap, len[0] + len[1] + own, sizeof *out->ids.id));
   add_ids(&out->ids, (const int32_t[]){e->cls}, 1);
   for (size_t i = 0; i < texts; i++) {
+    if (i) add_ids(&out->ids, (const int32_t[]){e->sep}, between);
     add_ids(&out->ids, out->part_[i].id, len[i]);
     add_ids(&out->ids, (const int32_t[]){e->sep}, 1);
   }

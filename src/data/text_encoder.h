@@ -1,35 +1,52 @@
 /* Texts to ids as BERT reads them: [CLS] a [SEP], or [CLS] a [SEP] b [SEP] for a pair. The tokenizer is
- * a WordPiece vocabulary, or a SentencePiece model whose <s> is [CLS] and whose </s> is [SEP]. Depends
- * on text, clean. */
+ * a WordPiece vocabulary, a SentencePiece model whose <s> is [CLS] and whose </s> is [SEP], or the
+ * byte-level BPE of RoBERTa: <s> a </s>, or <s> a </s> </s> b </s>. Depends on text, clean. */
 #ifndef DATA_TEXT_ENCODER_H
 #define DATA_TEXT_ENCODER_H
 
 #include "data/table.h"
+#include "text/byte_bpe.h"
 #include "text/tokenizer.h"
 #include "text/wordpiece.h"
 
-typedef enum { TEXT_WORDPIECE, TEXT_SENTENCEPIECE } TextTokenizer;
+typedef enum {
+  TEXT_WORDPIECE,
+  TEXT_SENTENCEPIECE,
+  TEXT_BYTE_BPE,
+  TEXT_TOKENIZERS
+} TextTokenizer;
 extern const char
-    *const text_tokenizer_file[2]; /* name in data sets and models, by TextTokenizer */
+    *const text_tokenizer_file[TEXT_TOKENIZERS]; /* name in data sets and models */
+/* Returns the kind of tokenizer that has a file of this name, TEXT_TOKENIZERS if none has. */
+TextTokenizer text_tokenizer_kind(const char *file);
 
 typedef struct {
   TextTokenizer kind;
-  const char *type;             /* "wordpiece", or the model type: "bpe", "unigram", … */
-  const char *sha256;           /* SHA-256 of the file */
-  int vocab;                    /* number of pieces */
+  const char *type;   /* "wordpiece", "byte-bpe", or the model type: "bpe", "unigram", … */
+  const char *sha256; /* SHA-256 of the file */
+  int vocab;          /* number of pieces */
   int pad, unk, cls, sep, mask; /* ids; pad, unk and mask are -1 if there is no such piece */
   Wordpiece wordpiece_;
   Tokenizer sentencepiece_;
+  ByteBpe byte_bpe_;
 } TextEncoder;
 
-/* Opens a vocab.txt or .model. `rules` are those of WordPiece. The encoder must not be moved or copied
- * while it is open. */
+/* Opens the file of a data set or model. `rules` are those of WordPiece. The encoder must not be moved or
+ * copied while it is open. */
 NODISCARD Err text_encoder_open(TextEncoder *e, const char *path, TextTokenizer kind,
                                 BertRules rules);
+/* Opens a tokenizer as its makers store it: as text_encoder_open, but that of a byte-level BPE may have
+ * several files (byte_bpe_import). text_encoder_copy writes it to `to` as a data set has it. */
+NODISCARD Err text_encoder_import(TextEncoder *e, const char *path, TextTokenizer kind,
+                                  BertRules rules);
+NODISCARD Err text_encoder_copy(const char *path, TextTokenizer kind, const char *to);
 /* Sets the rules that a WordPiece vocabulary was made for: one without capital letters is for text in
  * lower case without accents (uncased). */
 NODISCARD Err text_encoder_find_rules(const char *path, BertRules *rules);
 void text_encoder_close(TextEncoder *e);
+/* Returns the piece of an id; NULL if there is none, and for SentencePiece, whose pieces are decoded
+ * together. */
+const char *text_encoder_piece(const TextEncoder *e, int32_t id);
 
 /* Result and working memory of text_encode; zero at first. */
 typedef struct {

@@ -87,19 +87,23 @@ static Err read_labels(Classifier *c, const StoreSums *sums, const char *dir) {
 
 /* ---- tokenizer ---- */
 
+/* Returns the kind of tokenizer that model.json lists; TEXT_TOKENIZERS: none. */
+static TextTokenizer find_tokenizer(const StoreSums *sums) {
+  int kind = 0;
+  while (kind < TEXT_TOKENIZERS && !store_has_file(sums, text_tokenizer_file[kind])) kind++;
+  return (TextTokenizer)kind;
+}
+
 static Err open_encoder(Classifier *c, const StoreSums *sums, const char *dir) {
   char path[FILE_PATH_MAX];
   BertRules rules = {.is_lower = c->config->is_lower,
                      .strips_accents = c->config->strips_accents};
-  TextTokenizer kind = store_has_file(sums, text_tokenizer_file[TEXT_SENTENCEPIECE])
-                           ? TEXT_SENTENCEPIECE
-                           : TEXT_WORDPIECE;
-  if (!store_has_file(sums, text_tokenizer_file[kind]))
+  TextTokenizer kind = find_tokenizer(sums);
+  if (kind == TEXT_TOKENIZERS)
     return err_set(
         ERR_WORK,
-        "%s has no tokenizer (vocab.txt or tokenizer.model), so it cannot read texts: "
-        "RoBERTa's byte-level BPE is not supported; use a model with WordPiece or "
-        "SentencePiece",
+        "%s has no tokenizer (vocab.txt, tokenizer.model or tokenizer.json), so it cannot read "
+        "texts; import the model again from a directory that has the tokenizer's files",
         dir);
   TRY(store_check_file(sums, dir, text_tokenizer_file[kind]));
   TRY(file_join(path, dir, text_tokenizer_file[kind]));
@@ -132,7 +136,8 @@ static Err read_config(Classifier *c, StoreSums *sums, const char *dir) {
         "for it, or give --model a classifier",
         dir, c->model.family->name);
   if (!bert_is_classifier(c->config)) return refuse_head(c->config, dir);
-  size_t least = c->config->has_pairs ? 3 : 2; /* [CLS] and [SEP] */
+  size_t least =
+      c->config->has_pairs ? 4 : 2; /* [CLS] and [SEP]; RoBERTa: <s> </s> </s> </s> */
   if (bert_max_tokens(c->config) < least)
     return err_set(
         ERR_WORK,

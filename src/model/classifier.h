@@ -2,7 +2,7 @@
  * weights, the tokenizer and the names of the labels.
  *   model.json           configuration, how texts become ids, checksums of the other files
  *   weights.safetensors
- *   vocab.txt            WordPiece; or tokenizer.model, SentencePiece
+ *   vocab.txt            WordPiece; or tokenizer.model, SentencePiece; or tokenizer.json, byte-level BPE
  *   labels.txt           one name per line: classes, labels or the names of the numbers
  * Depends on data/text_encoder, bert, store, weights. */
 #ifndef MODEL_CLASSIFIER_H

@@ -1,5 +1,5 @@
-/* Writes BERT, RoBERTa and DistilBERT: config.json with the names of the labels, model.safetensors,
- * vocab.txt and tokenizer_config.json. Depends on export_tensors, hf_bert, Jansson. */
+/* Writes BERT, RoBERTa and DistilBERT: config.json with the names of the labels, model.safetensors, and
+ * the files of the tokenizer. Depends on export_tensors, hf_bert, text/byte_bpe, Jansson. */
 #include "model/export_bert.h"
 
 #include <jansson.h>
@@ -10,6 +10,7 @@
 #include "base/place.h"
 #include "model/export_tensors.h"
 #include "model/hf_bert.h"
+#include "text/byte_bpe.h"
 
 #define DISTIL_EPSILON 1e-12f /* epsilon of DistilBERT; not part of its config.json */
 static const char *const class_name[HF_BERT_FORMS] = {"Bert", "Roberta", "DistilBert"};
@@ -45,6 +46,8 @@ Err export_check_bert(const Export *e) {
     return refuse_form(e, "its activation is not gelu");
   if (export_has_file(e, "tokenizer.model"))
     return refuse_form(e, "its tokenizer is a SentencePiece model");
+  if (export_has_file(e, "tokenizer.json") && c->has_pairs && c->segments > 1)
+    return refuse_form(e, "it has two segments, and RoBERTa's tokenizer, which gives one");
   return ERR_OK;
 }
 
@@ -158,15 +161,40 @@ static json_t *print_config(const BertConfig *c, int pad, const char *labels) {
   return NULL;
 }
 
-static Err write_tokenizer(const Export *e, const char *dir, const Str *vocab) {
+static Err write_text(const char *dir, const char *name, const Str *text) {
+  char path[FILE_PATH_MAX];
+  TRY(file_join(path, dir, name));
+  return file_write(path, str_text(text), text->len);
+}
+
+/* Writes a file of the byte-level BPE. */
+static Err write_part(const ByteBpe *b, const char *dir, const char *name,
+                      Err (*print)(const ByteBpe *b, Str *out)) {
+  Str text = {0};
+  Err err = print(b, &text);
+  if (!err) err = write_text(dir, name, &text);
+  str_free(&text);
+  return err;
+}
+
+/* Writes the tokenizer of RoBERTa, for older and newer versions of transformers. */
+static Err write_byte_bpe(const Export *e, const char *dir, const ByteBpe *b) {
+  TRY(write_part(b, dir, "vocab.json", byte_bpe_print_vocab));
+  TRY(write_part(b, dir, "merges.txt", byte_bpe_print_merges));
+  TRY(write_part(b, dir, "tokenizer.json", byte_bpe_print));
+  return export_write_json(
+      json_pack("{s:s, s:b, s:b, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "tokenizer_class",
+                "RobertaTokenizer", "add_prefix_space", byte_bpe_adds_space(b), "trim_offsets",
+                1, "model_max_length", (int)bert_max_tokens(&e->bert), "bos_token", "<s>",
+                "eos_token", "</s>", "unk_token", "<unk>", "sep_token", "</s>", "pad_token",
+                "<pad>", "cls_token", "<s>", "mask_token", "<mask>"),
+      dir, "tokenizer_config.json");
+}
+
+static Err write_wordpiece(const Export *e, const char *dir, const Str *vocab) {
   const BertConfig *c = &e->bert;
-  char path[FILE_PATH_MAX], class[64];
-  if (!vocab->len) {
-    log_warn("%s has no vocabulary, so that no tokenizer is exported", e->dir);
-    return ERR_OK;
-  }
-  TRY(file_join(path, dir, "vocab.txt"));
-  TRY(file_write(path, vocab->s, vocab->len));
+  char class[64];
+  TRY(write_text(dir, "vocab.txt", vocab));
   snprintf(class, sizeof class, "%sTokenizer", class_name[find_form(c)]);
   return export_write_json(
       json_pack("{s:s, s:b, s:b, s:b, s:i, s:s, s:s, s:s, s:s, s:s}", "tokenizer_class", class,
@@ -177,18 +205,40 @@ static Err write_tokenizer(const Export *e, const char *dir, const Str *vocab) {
       dir, "tokenizer_config.json");
 }
 
-Err export_write_bert(const Export *e, const char *dir) {
-  Str vocab = {0}, labels = {0};
+/* Writes the files of the tokenizer, and sets the id for padding. */
+static Err write_tokenizer(const Export *e, const char *dir, int *pad) {
+  Str text = {0};
+  ByteBpe b = {0};
   Err err;
-  TRY_DONE(read_file(e, "vocab.txt", &vocab));
+  bool is_byte_bpe = export_has_file(e, "tokenizer.json");
+  *pad = 0;
+  TRY_DONE(read_file(e, is_byte_bpe ? "tokenizer.json" : "vocab.txt", &text));
+  if (is_byte_bpe) {
+    TRY_DONE(byte_bpe_read(&b, str_text(&text), text.len, e->dir));
+    *pad = b.pad < 0 ? 0 : b.pad;
+    err = write_byte_bpe(e, dir, &b);
+  } else if (text.len) {
+    *pad = find_pad(str_text(&text));
+    err = write_wordpiece(e, dir, &text);
+  } else {
+    log_warn("%s has no vocabulary, so that no tokenizer is exported", e->dir);
+  }
+done:
+  byte_bpe_close(&b);
+  str_free(&text);
+  return err;
+}
+
+Err export_write_bert(const Export *e, const char *dir) {
+  Str labels = {0};
+  int pad;
+  Err err;
+  TRY_DONE(write_tokenizer(e, dir, &pad));
   TRY_DONE(read_file(e, "labels.txt", &labels));
-  TRY_DONE(write_tokenizer(e, dir, &vocab));
   TRY_DONE(
-      export_write_json(print_config(&e->bert, find_pad(str_text(&vocab)), str_text(&labels)),
-                        dir, "config.json"));
+      export_write_json(print_config(&e->bert, pad, str_text(&labels)), dir, "config.json"));
   err = write_weights(e, dir);
 done:
-  str_free(&vocab);
   str_free(&labels);
   return err;
 }

@@ -1,14 +1,16 @@
 /* Imports BERT, RoBERTa and DistilBERT models: configuration, weights, vocabulary and names of the
- * labels. Depends on hf_import_internal.h, hf_bert, format/hf_wordpiece. */
+ * labels. Depends on hf_import_internal.h, hf_bert, format/hf_wordpiece, text/byte_bpe. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/place.h"
 #include "format/hf_wordpiece.h"
 #include "model/bert.h"
 #include "model/hf_bert.h"
 #include "model/hf_import_internal.h"
+#include "text/byte_bpe.h"
 #include "text/wordpiece.h"
 
 #define NAMES_SHOWN 4 /* largest number of names in a message */
@@ -113,6 +115,14 @@ static Err check_unused(const BertImport *m) {
   return err;
 }
 
+static Err check_vocab(const BertImport *m, int pieces) {
+  if (pieces <= m->config.vocab) return ERR_OK; /* the last ids may have no piece */
+  return err_set(ERR_WORK,
+                 "%s: the vocabulary has %d pieces, while config.json has a vocabulary of %d; "
+                 "use files of the same model",
+                 m->in->from, pieces, m->config.vocab);
+}
+
 /* Adds vocab.txt. */
 static Err read_vocab(BertImport *m) {
   HfFile *file = hf_add_file(m->in, "vocab.txt", /*is_copied=*/false);
@@ -124,20 +134,31 @@ static Err read_vocab(BertImport *m) {
   wordpiece_close(&w);
   m->config.is_lower = rules.is_lower;
   m->config.strips_accents = rules.strips_accents;
-  if (vocab <= m->config.vocab) return ERR_OK;
-  return err_set(ERR_WORK,
-                 "%s: the vocabulary has %d pieces, while config.json has a vocabulary of %d; "
-                 "use files of the same model",
-                 m->in->from, vocab, m->config.vocab);
+  return check_vocab(m, vocab);
 }
 
-/* RoBERTa has a byte-level BPE, which this program does not have. */
+static bool has_file(const BertImport *m, const char *name) {
+  char path[FILE_PATH_MAX];
+  return !file_join(path, m->in->from, name) && place_exists(path);
+}
+
+/* Adds tokenizer.json, which has the vocabulary and the merges of RoBERTa. */
+static Err read_byte_bpe(BertImport *m) {
+  ByteBpe b;
+  TRY(byte_bpe_import(&b, m->in->from));
+  HfFile *file = hf_add_file(m->in, "tokenizer.json", /*is_copied=*/false);
+  Err err = byte_bpe_print(&b, &file->text);
+  if (!err) err = check_vocab(m, b.vocab);
+  byte_bpe_close(&b);
+  return err;
+}
+
 static Err read_tokenizer(BertImport *m) {
   if (m->form != HF_ROBERTA) return read_vocab(m);
+  if (has_file(m, "tokenizer.json") || has_file(m, "vocab.json")) return read_byte_bpe(m);
   log_warn(
-      "%s: the byte-level BPE of RoBERTa (vocab.json, merges.txt) is not imported; the model "
-      "has "
-      "weights, but no tokenizer, so it cannot read texts",
+      "%s has no tokenizer (tokenizer.json, or vocab.json and merges.txt); the imported model "
+      "has weights, but cannot read texts",
       m->in->from);
   return ERR_OK;
 }

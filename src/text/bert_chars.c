@@ -1,37 +1,21 @@
 /* Classes of characters of BERT's tokenizer, as sorted tables of ranges. Depends on
- * bert_chars_table. */
+ * bert_chars_table, char_range. */
 #include "text/bert_chars.h"
-
-#include <stddef.h>
 
 #include "text/bert_chars_table.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-static bool is_in(uint32_t code, const CharRange *range, size_t count) {
-  size_t low = 0, high = count;
-  while (low < high) {
-    size_t middle = low + (high - low) / 2;
-    if (code > range[middle].last)
-      low = middle + 1;
-    else if (code < range[middle].first)
-      high = middle;
-    else
-      return true;
-  }
-  return false;
-}
-
 bool bert_is_removed(uint32_t code) {
-  return is_in(code, removed, COUNT(removed));
+  return char_range_has(removed, COUNT(removed), code);
 }
 
 bool bert_is_punctuation(uint32_t code) {
-  return is_in(code, punctuation, COUNT(punctuation));
+  return char_range_has(punctuation, COUNT(punctuation), code);
 }
 
 bool bert_is_mark(uint32_t code) {
-  return is_in(code, marks, COUNT(marks));
+  return char_range_has(marks, COUNT(marks), code);
 }
 
 bool bert_is_space(uint32_t code) {
@@ -39,7 +23,7 @@ bool bert_is_space(uint32_t code) {
       {'\t', '\n'},     {'\r', '\r'},     {' ', ' '},       {0xa0, 0xa0},     {0x1680, 0x1680},
       {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
   };
-  return is_in(code, space, COUNT(space));
+  return char_range_has(space, COUNT(space), code);
 }
 
 bool bert_is_cjk(uint32_t code) {
@@ -47,5 +31,5 @@ bool bert_is_cjk(uint32_t code) {
       {0x3400, 0x4dbf},   {0x4e00, 0x9fff},   {0xf900, 0xfaff},   {0x20000, 0x2a6df},
       {0x2a700, 0x2b81f}, {0x2b920, 0x2ceaf}, {0x2f800, 0x2fa1f},
   };
-  return is_in(code, cjk, COUNT(cjk));
+  return char_range_has(cjk, COUNT(cjk), code);
 }

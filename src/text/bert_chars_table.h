@@ -3,13 +3,9 @@
 #ifndef TEXT_BERT_CHARS_TABLE_H
 #define TEXT_BERT_CHARS_TABLE_H
 
-#include <stdint.h>
+#include "text/char_range.h"
 
 /* clang-format off */
-
-typedef struct {
-  uint32_t first, last;
-} CharRange;
 
 /* control and format characters, private use, and U+FFFD */
 static const CharRange removed[] = {

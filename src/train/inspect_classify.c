@@ -81,8 +81,10 @@ static Err count_split(Inspect *in, DataReader *reader) {
 static Err add_pieces(const TextEncoder *e, const int32_t *ids, uint32_t n, Str *out) {
   if (e->kind == TEXT_SENTENCEPIECE) return tokenizer_decode(&e->sentencepiece_, ids, n, out);
   uint32_t shown = n < SHOWN_TOKENS ? n : SHOWN_TOKENS;
-  for (uint32_t i = 0; i < shown; i++)
-    str_addf(out, "%s%s", i ? " " : "", wordpiece_piece(&e->wordpiece_, ids[i]));
+  for (uint32_t i = 0; i < shown; i++) {
+    const char *piece = text_encoder_piece(e, ids[i]);
+    str_addf(out, "%s%s", i ? " " : "", piece ? piece : "(none)");
+  }
   if (shown < n) str_add(out, " …");
   return str_check(out);
 }
@@ -127,12 +129,10 @@ static Err visit_sample(Inspect *in, DataReader *r, const TextEncoder *e, uint64
 
 static Err open_encoder(const Inspect *in, TextEncoder *e) {
   const MetaClassify *c = in->data.meta.classify;
-  bool is_wordpiece = strcmp(c->tokenizer_file, text_tokenizer_file[TEXT_WORDPIECE]) == 0;
   char path[FILE_PATH_MAX];
   TRY(dataset_path(&in->data, c->tokenizer_file, path));
   /* The rules do not matter, because nothing is encoded. */
-  return text_encoder_open(e, path, is_wordpiece ? TEXT_WORDPIECE : TEXT_SENTENCEPIECE,
-                           (BertRules){0});
+  return text_encoder_open(e, path, text_tokenizer_kind(c->tokenizer_file), (BertRules){0});
 }
 
 /* Draws random texts with the given seed and passes them to `each`. */

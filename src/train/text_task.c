@@ -15,10 +15,6 @@ Err text_task_check_family(const ModelConfig *config, const char *verb) {
 
 /* ---- opening ---- */
 
-static bool is_wordpiece(const MetaClassify *c) {
-  return strcmp(c->tokenizer_file, text_tokenizer_file[TEXT_WORDPIECE]) == 0;
-}
-
 Err text_task_add_file(TextTask *t, const char *what, const char *name) {
   ModelFile *file = &t->task.file[t->task.files++];
   file->what = what;
@@ -34,7 +30,7 @@ Err text_task_open(TextTask *t, const TaskSpec *spec,
   memcpy(task->data, t->data.dir, sizeof task->data);
   TRY(agree_data_hash(&t->data, task->data_hash));
   task->tokens = meta->split[SPLIT_TRAIN].tokens[0];
-  TextTokenizer kind = is_wordpiece(meta->classify) ? TEXT_WORDPIECE : TEXT_SENTENCEPIECE;
+  TextTokenizer kind = text_tokenizer_kind(meta->classify->tokenizer_file);
   return text_task_add_file(t, "tokenizer", text_tokenizer_file[kind]);
 }
 

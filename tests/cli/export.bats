@@ -56,6 +56,11 @@ setup() {
   for file in config.json tokenizer_config.json; do diff "$GOLDEN/bert/$file" "$T/bert-hf/$file"; done
   cmp "$bert/distil/vocab.txt" "$T/distil-hf/vocab.txt"
   grep -q '"pad_token_id": 1' "$T/roberta-hf/config.json"
+  cmp "$bert/roberta/merges.txt" "$T/roberta-hf/merges.txt"
+  cmp "$T/roberta/tokenizer.json" "$T/roberta-hf/tokenizer.json"
+  grep -q '"tokenizer_class": "RobertaTokenizer"' "$T/roberta-hf/tokenizer_config.json"
+  perl -MJSON::PP -0777 -e 'my ($a, $b) = map { open my $f, "<", $_ or die; decode_json(<$f>) } @ARGV; die unless JSON::PP->new->canonical->encode($a) eq JSON::PP->new->canonical->encode($b)' \
+    "$bert/roberta/vocab.json" "$T/roberta-hf/vocab.json"
   run -1 "$TRIREME" export "$T/bert" --to ctranslate2 --out "$T/ct2"
   [[ "$output" == *"only translation models"*"pass --to hf"* ]]
 }

@@ -56,11 +56,34 @@ setup() {
   grep -q '"lower_case": true' "$T/model/model.json"
 }
 
-@test "a RoBERTa model is imported with a warning that its tokenizer is missing" {
-  run "$TRIREME" import --from "$GOLDEN/../bert_import/roberta" --out "$T/model"
+# texts.tsv has texts, their ids and the probabilities of transformers.
+@test "an imported RoBERTa model classifies texts as transformers does" {
+  local from=$GOLDEN/../bert_import/roberta
+  "$TRIREME" import --quiet --from "$from" --out "$T/model"
+  grep -q '"tokenizer.json"' "$T/model/model.json"
+  cut -f 1 "$from/texts.tsv" | "$TRIREME" classify --quiet --device cpu --model "$T/model" --json --output "$T/found"
+  paste "$T/found" <(cut -f 3 "$from/texts.tsv") | perl -ne '
+    my ($line, $expected) = split /\t/;
+    my @found = $line =~ /"LABEL_\d": ([\d.e-]+)/g;
+    my @expected = split " ", $expected;
+    die "line $.: $line" unless @found == 3 && @expected == 3;
+    for (0 .. 2) { die "line $.: $found[$_], not $expected[$_]" if abs($found[$_] - $expected[$_]) > 1e-5 }
+    END { die "$. lines" unless $. == 8 }'
+  echo '{"model_max_length": 1e30}' > "$T/model/tokenizer_config.json" # not a file of the model
+  echo 'rude.' | "$TRIREME" classify --quiet --device cpu --model "$T/model" | grep -q 'LABEL_1'
+  echo ' ' >> "$T/model/tokenizer.json"
+  run -1 "$TRIREME" classify --device cpu --model "$T/model" <<< rude
+  [[ "$output" == *"tokenizer.json"* ]]
+}
+
+@test "a RoBERTa model without a tokenizer is imported with a warning, and classify says why it cannot be used" {
+  cp -r "$GOLDEN/../bert_import/roberta" "$T/from"
+  rm "$T/from/vocab.json"
+  run "$TRIREME" import --from "$T/from" --out "$T/model"
   [ "$status" -eq 0 ]
-  [[ "$output" == *"byte-level BPE of RoBERTa"*"is not imported"* ]]
-  [ ! -e "$T/model/vocab.txt" ]
+  [[ "$output" == *"from has no tokenizer"* ]]
+  run -1 "$TRIREME" classify --device cpu --model "$T/model" <<< rude
+  [[ "$output" == *"has no tokenizer"*"import the model again"* ]]
 }
 
 @test "calls without a model, without an output, and of what is no model are refused" {

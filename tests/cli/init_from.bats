@@ -52,6 +52,26 @@ same_weights() {
   [[ "$output" == *"warning: --init-from bert has another "*"(labels.txt)"* ]]
 }
 
+@test "a RoBERTa classifier is trained further with its own tokenizer, from the model or from the files of Hugging Face" {
+  "$TRIREME" import --quiet --from "$BATS_TEST_DIRNAME/../golden/bert_import/roberta" --out roberta
+  prepare bytes --label-column class --tokenizer roberta --max-tokens 12
+  cmp roberta/tokenizer.json bytes/tokenizer.json
+  prepare files --label-column class --vocab "$BATS_TEST_DIRNAME/../golden/bert_import/roberta/vocab.json" --max-tokens 12
+  cmp bytes/train-00000.tok files/train-00000.tok
+  "$TRIREME" inspect bytes --samples 2 > inspected
+  grep -q 'byte-bpe, 29 pieces; pad 1, cls 0, sep 2, unk 3, mask 4' inspected
+  grep -q '<s> .* </s>' inspected
+  run -0 "$TRIREME" train --data bytes --run byterun --init-from roberta "${STILL[@]}"
+  [[ "$output" == *"33 of 33 weights are those of roberta"* ]]
+  if [[ "$output" == *"has another tokenizer"* ]]; then false; fi
+  same_weights roberta byterun
+  cmp roberta/tokenizer.json byterun/checkpoints/latest/tokenizer.json
+  echo 'you are kind' | "$TRIREME" classify --quiet --device cpu --model byterun > label
+  [ "$(wc -l < label)" -eq 1 ]
+  run -2 prepare refused --label-column class --tokenizer roberta --casing cased
+  run -1 prepare refused --label-column class --tokenizer roberta/model.json
+}
+
 @test "a classifier starts from a masked language model with a new pooler and a new head" {
   run -0 train masked --init-from mlm
   [[ "$output" == *"29 of 33 weights are those of mlm"* ]]

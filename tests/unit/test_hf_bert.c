@@ -115,6 +115,7 @@ static void test_import_takes_over_vocabulary_rules_and_labels(void **state) {
   import_model(GOLDEN "roberta", "model");
   assert_int_equal(load_config().position_offset, 2);
   assert_false(file_exists(at("model/vocab.txt")));
+  assert_true(file_exists(at("model/tokenizer.json")));
   str_free(&vocab);
   str_free(&expected);
 }

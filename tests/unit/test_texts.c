@@ -256,6 +256,31 @@ static void test_encode_pair_loses_tokens_of_the_longer_text(void **state) {
   text_encoder_close(&e);
 }
 
+/* The expected ids are those of RobertaTokenizer of transformers, truncation longest_first. */
+static void test_encode_pair_of_roberta_has_two_separators(void **state) {
+  enum { BYTE_CLS, BYTE_SEP, BYTE_A, BYTE_B, BYTE_C };
+  static const char pieces[] = "{\"<s>\":0,\"</s>\":1,\"a\":2,\"b\":3,\"c\":4}";
+  (void)state;
+  TextEncoder e;
+  EncodedText t = {0};
+  TableField text[2] = {{"abc", 3}, {"cb", 2}};
+  OK(file_write(at("vocab.json"), pieces, sizeof pieces - 1));
+  OK(file_write(at("merges.txt"), "", 0));
+  OK(text_encoder_copy(at("vocab.json"), TEXT_BYTE_BPE, at("tokenizer.json")));
+  OK(text_encoder_open(&e, at("tokenizer.json"), TEXT_BYTE_BPE, (BertRules){0}));
+  assert_string_equal(e.type, "byte-bpe");
+  OK(text_encode(&e, text, 2, 9, &t));
+  ASSERT_IDS(&t, BYTE_CLS, BYTE_A, BYTE_B, BYTE_C, BYTE_SEP, BYTE_SEP, BYTE_C, BYTE_B,
+             BYTE_SEP);
+  assert_int_equal(t.first, 5);
+  OK(text_encode(&e, text, 2, 7, &t));
+  ASSERT_IDS(&t, BYTE_CLS, BYTE_A, BYTE_B, BYTE_SEP, BYTE_SEP, BYTE_C, BYTE_SEP);
+  OK(text_encode(&e, text, 1, 9, &t));
+  ASSERT_IDS(&t, BYTE_CLS, BYTE_A, BYTE_B, BYTE_C, BYTE_SEP);
+  encoded_text_free(&t);
+  text_encoder_close(&e);
+}
+
 static void test_casing_of_vocabulary_is_found(void **state) {
   (void)state;
   BertRules rules;
@@ -501,6 +526,7 @@ int main(void) {
       cmocka_unit_test(test_split_leaves_a_row_of_every_stratum),
       cmocka_unit_test(test_encode_text_is_cut_at_its_end),
       cmocka_unit_test(test_encode_pair_loses_tokens_of_the_longer_text),
+      cmocka_unit_test(test_encode_pair_of_roberta_has_two_separators),
       cmocka_unit_test(test_casing_of_vocabulary_is_found),
       cmocka_unit_test(test_set_of_texts_has_many_shards_and_passes_verify),
       cmocka_unit_test(test_set_of_texts_is_refused_by_translation),

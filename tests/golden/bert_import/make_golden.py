@@ -5,18 +5,20 @@ safetensors.
 
   bert     BertForSequenceClassification: names of labels, tokenizer.json instead of vocab.txt
   mlm      BertForMaskedLM: pytorch_model.bin, with the tied output weights; vocab.txt, cased
-  roberta  RobertaForSequenceClassification: no tokenizer
+  roberta  RobertaForSequenceClassification: byte-level BPE with a few letters; texts.tsv has texts, their
+           ids and probabilities
   distil   DistilBertForSequenceClassification: vocab.txt without tokenizer_config.json
   base     BertModel in several files; hidden.safetensors has its last hidden state
 """
 import importlib.util
+import json
 import pathlib
 import shutil
 
 import numpy as np
 import torch
 from safetensors.numpy import save_file
-from transformers import BertConfig, BertModel, BertTokenizer
+from transformers import BertConfig, BertModel, BertTokenizer, RobertaForSequenceClassification, RobertaTokenizer
 
 here = pathlib.Path(__file__).parent
 spec = importlib.util.spec_from_file_location("golden", here / ".." / "bert" / "make_golden.py")
@@ -26,6 +28,9 @@ spec.loader.exec_module(golden)
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "e", "you", "are", "kind", "rude", "good",
           "bad", "##s", "##ly", "##ness", ".", "!", "?", "I", "am", "the", "not", "##er", "##e", "un"]
 LABELS = ["clean", "rude", "threat"]
+MERGES = ["o u", "Ġ a", "r e", "y ou", "Ġa re", "Ġ r", "n d", "Ġr u"]
+BYTE_PIECES = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"] + list("aeioudgknrsy'!Ġ.") + [m.replace(" ", "") for m in MERGES]
+BYTE_TEXTS = ["you are rude", "you're kind!", "  a  good dog", "you <mask> and", "", "rude.", "é you", "you are a rude dog and a kind one, you are"]
 
 
 def fill(model, form, cut=""):
@@ -71,6 +76,15 @@ write_vocab("mlm")
 model = fill(golden.build("roberta"), "roberta")
 model.config.pad_token_id = 1
 save("roberta", model)
+(here / "roberta" / "vocab.json").write_text(json.dumps({p: i for i, p in enumerate(BYTE_PIECES)}))
+(here / "roberta" / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{m}\n" for m in MERGES))
+tokenizer = RobertaTokenizer.from_pretrained(here / "roberta")
+model = RobertaForSequenceClassification.from_pretrained(here / "roberta").double().eval()
+with open(here / "roberta" / "texts.tsv", "w") as out, torch.no_grad():
+    for text in BYTE_TEXTS:
+        ids = tokenizer(text, truncation=True, max_length=golden.POSITIONS).input_ids
+        found = model(torch.tensor([ids])).logits.softmax(-1)[0]
+        out.write(f"{text}\t{' '.join(map(str, ids))}\t{' '.join(f'{p:.9f}' for p in found)}\n")
 
 save("distil", fill(golden.build("distil"), "distil"))
 write_vocab("distil")

@@ -54,8 +54,7 @@ def table(name, comment, found):
 print(f"/* Classes of characters for bert_chars.c. Written by tests/golden/wordpiece/make_chars.py from the\n"
       f" * behaviour of Hugging Face tokenizers {tokenizers.__version__}; do not edit. */\n"
       "#ifndef TEXT_BERT_CHARS_TABLE_H\n#define TEXT_BERT_CHARS_TABLE_H\n\n"
-      "#include <stdint.h>\n\n/* clang-format off */\n\n"
-      "typedef struct {\n  uint32_t first, last;\n} CharRange;")
+      '#include "text/char_range.h"\n\n/* clang-format off */')
 table("removed", "control and format characters, private use, and U+FFFD", ranges(is_removed))
 table("punctuation", "each of these is a word of its own", ranges(is_punctuation))
 table("marks", "combining marks that are removed with the accents", ranges(is_mark))

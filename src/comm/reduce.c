@@ -31,6 +31,7 @@ struct Reducer {
   /* Working memory of the jobs: */
   float *sum;        /* (`owned` elements) sums of this rank's pieces over earlier rounds */
   char *work;        /* working memory of comm_reduce (CommReduce.work) */
+  double *packed;    /* (units of g) elements of reducer_allgather_units, rank after rank */
   const void **send; /* arguments of comm_exchange, one for each rank */
   void **recv;
   size_t *send_n, *recv_n, *off;
@@ -91,7 +92,9 @@ static Err create_buckets(Reducer *q) {
   bool host = q->size > 1 && !q->spec.send;
   size_t work = host ? comm_reduce_work(q->comm, largest, most, q->spec.bf16) : 0;
   size_t sum = q->spec.rounds ? q->owned * sizeof(float) : 0;
-  q->bytes = work + sum;
+  size_t packed = q->size > 1 ? (q->n + q->spec.unit - 1) / q->spec.unit : 0;
+  q->bytes = work + sum + packed * sizeof *q->packed;
+  TRY(mem_alloc(&q->packed, packed + 1, sizeof *q->packed));
   TRY(mem_alloc_aligned(&q->work, work + 1));
   return mem_alloc_aligned(&q->sum, sum + 1);
 }
@@ -124,8 +127,8 @@ done:
 
 void reducer_free(Reducer *q) {
   if (!q) return;
-  void *list[] = {q->bucket, q->order,  q->work,   q->sum, (void *)q->send,
-                  q->recv,   q->send_n, q->recv_n, q->off};
+  void *list[] = {q->bucket,       q->order, q->work,   q->sum,    q->packed,
+                  (void *)q->send, q->recv,  q->send_n, q->recv_n, q->off};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
   cut_close(&q->cut);
   mem_free(q);
@@ -223,14 +226,44 @@ void reducer_allgather(Reducer *q, const char *name, float *array) {
   }
 }
 
-void reducer_allgather_units(Reducer *q, const char *name, double *units) {
-  for (size_t i = 0; i < q->buckets && q->size > 1; i++) {
-    const Bucket *b = &q->bucket[i];
-    size_t unit = q->spec.unit;
-    for (int r = 0; r <= q->size; r++)
-      q->off[r] = ((find_piece(q, b, r) - b->begin + unit - 1) / unit) * sizeof *units;
-    comm_allgather(q->comm, name, units + b->begin / unit, q->off);
+/* Returns the first unit of rank r's piece of a bucket. A piece without elements begins and ends
+ * with the bucket's last element, which may be in the middle of a unit: rounding up makes it have
+ * no units. */
+static size_t find_units(const Reducer *q, const Bucket *b, int r) {
+  return (find_piece(q, b, r) + q->spec.unit - 1) / q->spec.unit;
+}
+
+/* Copies the units of rank r's pieces from `units` to `packed`, where they lie one after another,
+ * or back. Returns their number. */
+static size_t copy_units(const Reducer *q, int r, double *packed, double *units, bool is_back) {
+  size_t count = 0;
+  for (size_t i = 0; i < q->buckets; i++) {
+    size_t begin = find_units(q, &q->bucket[i], r),
+           n = find_units(q, &q->bucket[i], r + 1) - begin;
+    double *to = is_back ? units + begin : packed + count;
+    memcpy(to, is_back ? packed + count : units + begin, n * sizeof *to);
+    count += n;
   }
+  return count;
+}
+
+static size_t count_units(const Reducer *q, int r) {
+  size_t count = 0;
+  for (size_t i = 0; i < q->buckets; i++)
+    count += find_units(q, &q->bucket[i], r + 1) - find_units(q, &q->bucket[i], r);
+  return count;
+}
+
+/* One collective for all buckets: each costs the latency of the network. */
+void reducer_allgather_units(Reducer *q, const char *name, double *units) {
+  size_t at = 0;
+  if (q->size == 1) return;
+  q->off[0] = 0;
+  for (int r = 0; r < q->size; r++)
+    q->off[r + 1] = q->off[r] + count_units(q, r) * sizeof *units;
+  copy_units(q, q->rank, q->packed + q->off[q->rank] / sizeof *units, units, false);
+  comm_allgather(q->comm, name, q->packed, q->off);
+  for (int r = 0; r < q->size; r++) at += copy_units(q, r, q->packed + at, units, true);
 }
 
 /* Direction in which move_pieces copies between rank 0 and the owners of the pieces. */

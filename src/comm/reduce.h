@@ -72,7 +72,7 @@ void reducer_bucket(const Reducer *reducer, size_t i, size_t *off);
 
 /* All-gather: each rank sends its pieces of the flat array and receives the others'. */
 void reducer_allgather(Reducer *reducer, const char *name, float *array);
-/* All-gather of an array that has one element per unit of the flat array. */
+/* All-gather of an array that has one element per unit of the flat array, in one collective. */
 void reducer_allgather_units(Reducer *reducer, const char *name, double *units);
 /* reducer_gather copies the pieces of all ranks into the flat array `whole` on rank 0;
  * reducer_scatter copies in the other direction. `owned` holds a rank's pieces one after

@@ -308,6 +308,22 @@ static void check_pieces(const Case *c, Reducer *q) {
   mem_free(off);
 }
 
+static void count_event(void *context, const CommEvent *event) {
+  int *count = context;
+  (void)event;
+  ++*count;
+}
+
+/* Gathers one number per unit, and checks that one collective does it, however many buckets there
+ * are. */
+static void gather_units(Reducer *q, double *unit) {
+  int count = 0;
+  comm_set_observer(comm, count_event, &count);
+  reducer_allgather_units(q, "units", unit);
+  comm_set_observer(comm, NULL, NULL);
+  CHECK(count == (size > 1), "%d collectives for %zu buckets", count, reducer_pieces(q));
+}
+
 static void check_moves(const Case *c, Reducer *q) {
   size_t n = c->n, owned = reducer_owned(q), units = (n + c->unit - 1) / c->unit, k = 0;
   float *whole = alloc_bytes(n * sizeof *whole), *mine = alloc_bytes(owned * sizeof *mine);
@@ -319,7 +335,7 @@ static void check_moves(const Case *c, Reducer *q) {
     for (size_t i = begin; i < end; i += c->unit) unit[i / c->unit] = (double)i + 0.25;
   }
   reducer_allgather(q, "gather", whole);
-  reducer_allgather_units(q, "units", unit);
+  gather_units(q, unit);
   for (size_t i = 0; i < n; i++) CHECK(whole[i] == (float)i + 0.5f, "gathered element %zu", i);
   for (size_t i = 0; i < units; i++)
     CHECK(unit[i] == (double)(i * c->unit) + 0.25, "gathered unit %zu", i);

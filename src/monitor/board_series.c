@@ -57,14 +57,25 @@ void series_free(Series *s) {
   s->generation++;
 }
 
+/* Returns true if the file is the one that was last looked at, and has at most grown. Records are only
+ * appended: one that was changed and has the same size was written anew. The inode does not tell, as a
+ * new file may get that of the one before. */
+static bool has_only_grown(const Series *s, const struct stat *st) {
+  uint64_t size = (uint64_t)st->st_size;
+  bool is_same = s->device == (uint64_t)st->st_dev && s->inode == (uint64_t)st->st_ino;
+  bool is_unchanged =
+      s->changed.tv_sec == st->st_ctim.tv_sec && s->changed.tv_nsec == st->st_ctim.tv_nsec;
+  return is_same && (size > s->size || (size == s->size && is_unchanged));
+}
+
 bool series_refresh(Series *s) {
   struct stat st;
   if (stat(s->path, &st) != 0 || !S_ISREG(st.st_mode)) return false;
-  bool is_same = s->device == (uint64_t)st.st_dev && s->inode == (uint64_t)st.st_ino;
-  if (!is_same || (uint64_t)st.st_size < s->size) series_free(s);
+  if (!has_only_grown(s, &st)) series_free(s);
   s->device = (uint64_t)st.st_dev;
   s->inode = (uint64_t)st.st_ino;
   s->size = (uint64_t)st.st_size;
+  s->changed = st.st_ctim;
   if (s->exact && s->exact->offset < s->size) s->is_exact = false;
   return true;
 }

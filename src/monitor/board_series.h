@@ -9,6 +9,8 @@
 #ifndef MONITOR_BOARD_SERIES_H
 #define MONITOR_BOARD_SERIES_H
 
+#include <time.h>
+
 #include "base/file.h"
 #include "monitor/board_buckets.h"
 #include "monitor/board_line.h"
@@ -51,6 +53,7 @@ typedef struct {
 typedef struct {
   char path[FILE_PATH_MAX];
   uint64_t device, inode, size; /* of the file, when it was last looked at */
+  struct timespec changed;      /* its ctime: content or attributes were last changed */
   uint64_t generation;          /* increases when the file is read from its beginning */
   SeriesData *sample;           /* shown until all lines were read; then NULL */
   SeriesData *exact;            /* NULL or being read while there is a sample */

@@ -186,6 +186,27 @@ static void test_series_later_validation_of_a_step_replaces_the_earlier(void **s
   assert_int_equal(series.exact->kind[LINE_AVERAGE].buckets.count, 1);
 }
 
+/* Sets the time of the file's last change to another one than `before`: a kernel counts it in
+ * milliseconds, so that two changes in a row may have the same. */
+static void change_later(struct timespec before) {
+  struct stat st;
+  do {
+    assert_int_equal(chmod(at("metrics.jsonl"), 0600), 0);
+    assert_int_equal(stat(at("metrics.jsonl"), &st), 0);
+  } while (st.st_ctim.tv_sec == before.tv_sec && st.st_ctim.tv_nsec == before.tv_nsec);
+}
+
+static void test_series_file_written_anew_with_the_same_size_is_read_again(void **state) {
+  (void)state;
+  write_steps("w", 1, 10, 5);
+  read_all();
+  uint64_t generation = series.generation;
+  write_steps("w", 1, 10, 8); /* the same inode */
+  change_later(series.changed);
+  assert_true(get_mean(read_all(), 0) == 8);
+  assert_true(series.generation > generation);
+}
+
 static void test_series_file_written_anew_and_longer_is_read_again(void **state) {
   (void)state;
   write_steps("w", 1, 10, 5);
@@ -284,6 +305,7 @@ int main(void) {
       SERIES_TEST(test_series_zoom_has_a_long_line_at_the_end_of_its_range),
       SERIES_TEST(test_series_replaced_by_a_device_is_empty),
       SERIES_TEST(test_series_later_validation_of_a_step_replaces_the_earlier),
+      SERIES_TEST(test_series_file_written_anew_with_the_same_size_is_read_again),
       SERIES_TEST(test_series_file_written_anew_and_longer_is_read_again),
       SERIES_TEST(test_series_sample_has_beginning_end_and_increasing_steps),
       SERIES_TEST(test_series_zoom_has_every_record_of_the_range),

@@ -243,7 +243,7 @@ static const OptCommand commands[] = {
               "it is fully trained or overfitting, whether devices or network limited it, what "
               "a step "
               "and a checkpoint consist of, what it cost, and what to change. Several runs are "
-              "compared with the first. What was not measured is said to be unknown.",
+              "compared with the first, up to 16. What was not measured is said to be unknown.",
      .examples =
          "  trireme report runs/demo\n"
          "  trireme report runs/one runs/two --out compared.html --price-per-hour 2.5\n",

@@ -215,6 +215,11 @@ static Err parse_option(OptSet *set, int argc, char **argv, int *at) {
 static Err add_operand(OptSet *set, const char *text) {
   if (set->operands >= (size_t)set->command->max_operands) {
     const char *instead = set->command->instead;
+    if (set->command->max_operands > 1)
+      return err_set(
+          ERR_USAGE,
+          "'%s' takes at most %d arguments, and '%s' is one more; see 'trireme help %s'",
+          set->command->name, set->command->max_operands, text, set->command->name);
     return err_set(ERR_USAGE, "'%s' takes no argument '%s'; %s%s'trireme help %s'",
                    set->command->name, text, instead ? instead : "",
                    instead ? "; see " : "see ", set->command->name);

@@ -200,6 +200,7 @@ static void add_visible(Str *out, const char *text) {
 }
 
 static void add_run(Str *out, const Report *r, size_t i) {
+  char left_out[RUNLOG_LEFT_OUT];
   const RunReport *run = r->runs[i];
   const RunFacts *f = &run->facts;
   if (r->run_count > 1) {
@@ -214,6 +215,11 @@ static void add_run(Str *out, const Report *r, size_t i) {
   if (f->log.damaged_lines) {
     str_add(out, "<p>Some lines of the measurements could not be read, the first: ");
     add_visible(out, f->log.damage);
+    str_add(out, "</p>\n");
+  }
+  if (runlog_left_out(&f->log, left_out, sizeof left_out)) {
+    str_add(out, "<p>");
+    add_visible(out, left_out);
     str_add(out, "</p>\n");
   }
   add_changes(out, run);

@@ -73,6 +73,7 @@ static json_t *make_ranks(const RunFacts *f) {
 
 static json_t *make_run(const RunReport *run) {
   const RunFacts *f = &run->facts;
+  char left_out[RUNLOG_LEFT_OUT];
   json_t *object = json_object();
   json_object_set_new(object, "run", make_text(f->dir));
   json_object_set_new(object, "version", make_text(f->version));
@@ -81,6 +82,8 @@ static json_t *make_run(const RunReport *run) {
   json_object_set_new(object, "device", make_text(f->device));
   json_object_set_new(object, "transport", make_text(f->transport));
   json_object_set_new(object, "damaged_lines", json_integer((json_int_t)f->log.damaged_lines));
+  bool has_left_out = runlog_left_out(&f->log, left_out, sizeof left_out);
+  json_object_set_new(object, "left_out", has_left_out ? make_text(left_out) : json_null());
   json_object_set_new(object, "answers", make_answers(run));
   json_object_set_new(object, "changes", make_changes(run));
   json_object_set_new(object, "costs", make_figures(run->costs, run->cost_count));

@@ -131,6 +131,13 @@ static void add_command(Str *out, const RunFacts *f) {
   add_block(out, f->config.len ? str_text(&f->config) : "unknown");
 }
 
+static void add_left_out(Str *out, const RunFacts *f) {
+  char text[RUNLOG_LEFT_OUT];
+  if (!runlog_left_out(&f->log, text, sizeof text)) return;
+  add(out, text);
+  str_add(out, "\n\n");
+}
+
 static void add_damage(Str *out, const RunFacts *f) {
   char shown[sizeof f->log.damage];
   if (!f->log.damaged_lines) return;
@@ -152,6 +159,7 @@ static void add_run(Str *out, const RunReport *run) {
   }
   str_addc(out, '\n');
   add_damage(out, f);
+  add_left_out(out, f);
   add_changes(out, run);
   str_add(out, "## Cost and energy\n\n");
   add_figures(out, run->costs, run->cost_count);

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "monitor/runlog_internal.h"
 
 #define BUFFER_BYTES (4 * RUNLOG_LINE) /* read at once; holds a line of any length */
@@ -50,6 +51,23 @@ void runlog_close(RunLog *log) {
   mem_free(log->buffer);
   mem_free(log->readings);
   *log = (RunLog){0};
+}
+
+bool runlog_left_out(const RunLog *log, char *out, size_t room) {
+  char names[RUNLOG_NAME + 128] = "", hosts[sizeof log->left_out_host + 128] = "", count[32];
+  if (log->left_out_name[0])
+    snprintf(
+        names, sizeof names,
+        "metrics.jsonl has values of more than %d names; those after the first %d are left "
+        "out, such as %s.",
+        RUNLOG_COLUMNS, RUNLOG_COLUMNS, log->left_out_name);
+  if (log->left_out_host[0])
+    snprintf(hosts, sizeof hosts,
+             "system.jsonl has samples of more than %s hosts; those after them are left out, "
+             "such as %s.",
+             str_of_count(count, RUNLOG_HOSTS), log->left_out_host);
+  snprintf(out, room, "%s%s%s", names, *names && *hosts ? " " : "", hosts);
+  return *names || *hosts;
 }
 
 static void note_damage(RunLog *log, const RunFile *f, uint64_t offset, const char *why) {

@@ -12,7 +12,8 @@
  *
  * Steps that were undone (roll-back, resume) are dropped: the steps of a column strictly increase.
  * `revision` changes whenever points that were there before were dropped or replaced; as long as it
- * stays the same, columns, events and hosts have only grown. */
+ * stays the same, columns, events and hosts have only grown. Of more names of values or hosts than the
+ * limits below, the first are read and the others are left out. */
 #ifndef MONITOR_RUNLOG_H
 #define MONITOR_RUNLOG_H
 
@@ -31,6 +32,8 @@
 #define RUNLOG_HOSTS   4096 /* most hosts */
 /* Most samples in a column of a host. Beyond that, two samples become their mean. */
 #define RUNLOG_SAMPLES 65536
+
+#define RUNLOG_LEFT_OUT 640 /* room for the text of runlog_left_out */
 
 /* A value of metrics.jsonl. `seconds`: training time over all processes of the run. */
 typedef struct {
@@ -118,6 +121,10 @@ typedef struct {
   uint64_t revision;
   uint64_t damaged_lines; /* lines that were skipped */
   char damage[512];       /* the first of them: file, line, offset, reason */
+  /* The first name of values and the first host that were left out because there were RUNLOG_COLUMNS
+   * or RUNLOG_HOSTS before; empty: none. See runlog_left_out. */
+  char left_out_name[RUNLOG_NAME];
+  char left_out_host[256];
 
   /* Private. */
   RunFile metrics, system;
@@ -126,7 +133,7 @@ typedef struct {
   char *buffer;
   struct RunReading *readings; /* values of the sample that is being read */
   size_t step_capacity, seconds_capacity, column_capacity, event_capacity, host_capacity;
-  size_t next_column, ranks_events;
+  size_t next_column, next_host, ranks_events;
   uint64_t last_event_step; /* latest step of the events that are not undone */
 } RunLog;
 
@@ -145,6 +152,10 @@ const RunColumn *runlog_column(const RunLog *log, const char *name);
 RunPoint runlog_point(const RunLog *log, const RunColumn *column, size_t i);
 /* Returns the last value of a column. Returns false if there is none. */
 bool runlog_last(const RunLog *log, const char *name, RunPoint *point);
+
+/* Describes the values and hosts that were left out, for people: one sentence or two. Returns false, and
+ * an empty text, if there are none. */
+bool runlog_left_out(const RunLog *log, char *out, size_t room);
 
 /* Returns a column of a host; NULL if it was never measured. */
 const RunSeries *runlog_series(const RunHost *host, const char *name);

@@ -36,6 +36,7 @@ void runlog_drop_metrics(RunLog *log) {
   log->last_event_step = 0;
   log->records = 0;
   log->next_column = 0;
+  log->left_out_name[0] = 0;
 }
 
 const RunColumn *runlog_column(const RunLog *log, const char *name) {
@@ -64,7 +65,7 @@ static bool is_column(const RunColumn *c, const Scan *scan) {
 
 /* Finds or adds the column with the scanned name. Records have their values in the same order, so the
  * column behind the last one is tried first. *index: RUNLOG_COLUMNS if the name is not that of a
- * column. */
+ * column, or if there are too many. */
 static Err find_column(RunLog *log, const Scan *scan, size_t *index) {
   size_t count = log->column_count, first = log->next_column;
   *index = RUNLOG_COLUMNS;
@@ -78,9 +79,10 @@ static Err find_column(RunLog *log, const Scan *scan, size_t *index) {
   }
   RunColumn column = {0};
   if (!scan_copy_name(column.name, sizeof column.name, scan->key, scan->key_len)) return ERR_OK;
-  if (count == RUNLOG_COLUMNS)
-    return err_set(ERR_WORK, "there are more than %d different names of values",
-                   RUNLOG_COLUMNS);
+  if (count == RUNLOG_COLUMNS) {
+    if (!log->left_out_name[0]) memcpy(log->left_out_name, column.name, sizeof column.name);
+    return ERR_OK;
+  }
   TRY(mem_grow(&log->columns, &log->column_capacity, count + 1, sizeof column));
   log->columns[count] = column;
   log->column_count++;
@@ -111,9 +113,9 @@ static LineResult read_number(RunLog *log, Scan *scan, Record *r) {
     return LINE_TAKEN;
   }
   size_t column;
-  if (r->event[0] || r->values == RUNLOG_COLUMNS) return LINE_TAKEN;
+  if (r->event[0]) return LINE_TAKEN;
   if (find_column(log, scan, &column)) return LINE_FAILED;
-  if (column < RUNLOG_COLUMNS)
+  if (column < RUNLOG_COLUMNS && r->values < RUNLOG_COLUMNS)
     r->value[r->values++] = (Reading){.column = (uint32_t)column, .value = scan->number};
   return LINE_TAKEN;
 }

@@ -44,6 +44,8 @@ static void free_host(RunHost *host) {
 void runlog_drop_hosts(RunLog *log) {
   for (size_t i = 0; i < log->host_count; i++) free_host(&log->hosts[i]);
   log->host_count = 0;
+  log->next_host = 0;
+  log->left_out_host[0] = 0;
 }
 
 const RunSeries *runlog_series(const RunHost *host, const char *name) {
@@ -165,13 +167,23 @@ static bool read_sample(Scan *scan, Sample *s) {
   }
 }
 
+/* Finds or adds a host. Hosts take turns, so the one behind the last is tried first. *host is NULL if
+ * there are too many. */
 static Err find_host(RunLog *log, const char *name, RunHost **host) {
-  for (size_t i = 0; i < log->host_count; i++) {
-    *host = &log->hosts[i];
-    if (strcmp((*host)->name, name) == 0) return ERR_OK;
+  size_t count = log->host_count, first = log->next_host;
+  for (size_t i = 0; i < count; i++) {
+    size_t at = first + i < count ? first + i : first + i - count;
+    *host = &log->hosts[at];
+    if (strcmp((*host)->name, name) != 0) continue;
+    log->next_host = at + 1 < count ? at + 1 : 0;
+    return ERR_OK;
   }
-  if (log->host_count == RUNLOG_HOSTS)
-    return err_set(ERR_WORK, "there are samples of more than %d hosts", RUNLOG_HOSTS);
+  *host = NULL;
+  if (count == RUNLOG_HOSTS) {
+    if (!log->left_out_host[0])
+      snprintf(log->left_out_host, sizeof log->left_out_host, "%s", name);
+    return ERR_OK;
+  }
   TRY(mem_grow(&log->hosts, &log->host_capacity, log->host_count + 1, sizeof **host));
   *host = &log->hosts[log->host_count++];
   **host = (RunHost){0};
@@ -250,6 +262,7 @@ static Err add_value(RunLog *log, RunHost *host, const Reading *r, double time) 
 static Err store_sample(RunLog *log, const Sample *s) {
   RunHost *host;
   TRY(find_host(log, s->host, &host));
+  if (!host) return ERR_OK;
   if (host->samples++ == 0) host->first_time = s->time;
   host->last_time = s->time;
   host->next_series = 0;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "base/utf8.h"
 
 #define MAX_RANKS 64 /* ranks that are listed */
 #define MAX_GPUS  16 /* GPUs of a host that are listed */
@@ -28,20 +29,58 @@ void watch_begin(WatchText *t, Style style, const char *name) {
   if (line) snprintf(line->text, sizeof line->text, "%s", name);
 }
 
+/* Begins a line that continues the group. Returns NULL if there is no room. */
+static WatchLine *continue_group(WatchText *t) {
+  WatchLine *line = add_line(t, t->line[t->lines - 1].style);
+  if (line) snprintf(line->text, sizeof line->text, "%*s", t->indent, "");
+  return line;
+}
+
+/* Returns how many bytes of a text to write into `cols` columns: all, or up to the last blank that is
+ * within them, or as many characters as fit. */
+static size_t fit_text(const char *text, int cols) {
+  const char *end = text + strlen(text), *at = text, *blank = NULL;
+  for (int col = 0; at < end && col < cols; col++) {
+    uint32_t code;
+    size_t bytes = utf8_decode(at, end, &code);
+    if (*at == ' ') blank = at;
+    at += bytes ? bytes : 1;
+  }
+  if (at == end || *at == ' ') return (size_t)(at - text);
+  return (size_t)((blank && blank > text ? blank : at) - text);
+}
+
+/* Adds a field that is wider than a line: it continues on the next lines. */
+static void add_long_field(WatchText *t, WatchLine *line, const char *field) {
+  int used = canvas_width(line->text);
+  size_t word = strcspn(field, " ");
+  if (used > t->indent && used + 2 + (int)word > t->cols) line = continue_group(t);
+  while (line && *field) {
+    size_t len = strlen(line->text);
+    int room = t->cols - canvas_width(line->text) - 2;
+    size_t bytes = fit_text(field, room > 1 ? room : 1);
+    snprintf(line->text + len, sizeof line->text - len, "  %.*s", (int)bytes, field);
+    field += bytes;
+    while (*field == ' ') field++;
+    if (*field) line = continue_group(t);
+  }
+}
+
 void watch_field(WatchText *t, const char *fmt, ...) {
-  char field[256];
+  char field[1024];
   va_list args;
   va_start(args, fmt);
   vsnprintf(field, sizeof field, fmt, args);
   va_end(args);
   if (!t->lines || t->is_full) return;
   WatchLine *line = &t->line[t->lines - 1];
-  int used = canvas_width(line->text);
-  if (used + 2 + canvas_width(field) > t->cols && used > t->indent) {
-    line = add_line(t, line->style);
-    if (!line) return;
-    snprintf(line->text, sizeof line->text, "%*s", t->indent, "");
+  int used = canvas_width(line->text), width = canvas_width(field);
+  if (t->indent + 2 + width > t->cols) {
+    add_long_field(t, line, field);
+    return;
   }
+  if (used + 2 + width > t->cols && used > t->indent) line = continue_group(t);
+  if (!line) return;
   size_t len = strlen(line->text);
   snprintf(line->text + len, sizeof line->text - len, "  %s", field);
 }
@@ -231,7 +270,7 @@ static void add_ranks(const Watch *w, WatchText *t) {
 
 static void add_event(const Watch *w, WatchText *t) {
   const RunEvent *e = find_last_event(w, false);
-  char reason[200], step[32];
+  char reason[512], step[32];
   if (!e) return;
   watch_begin(t, STYLE_WARN, e->kind);
   watch_field(t, "at step %s", str_of_count(step, e->step));
@@ -250,5 +289,10 @@ void watch_describe(const Watch *w, WatchText *t) {
     watch_begin(t, STYLE_WARN, "damaged");
     watch_field(t, "%" PRIu64 " lines are skipped, first: %s", w->log.damaged_lines,
                 w->log.damage);
+  }
+  char left_out[RUNLOG_LEFT_OUT];
+  if (runlog_left_out(&w->log, left_out, sizeof left_out)) {
+    watch_begin(t, STYLE_WARN, "left out");
+    watch_field(t, "%s", left_out);
   }
 }

@@ -192,6 +192,23 @@ headline() { field "$1" "runs/0/answers/$2/headline"; }
   grep -q '</html>' "$T/target.html"
 }
 
+@test "a run with more names of values than report can keep: those that fit, and what is left out" {
+  cp -r "$R/overfitted" "$T/run"
+  perl -e 'print "{\"step\":9999,\"seconds\":9999", (map { ",\"v$_\":1" } 1 .. 300), "}\n"' >> "$T/run/metrics.jsonl"
+  "$TRIREME" report "$T/run" --json > "$T/r.json"
+  [[ "$(field "$T/r.json" runs/0/left_out)" =~ "metrics.jsonl has values of more than 256 names; those after the first 256 are left out, such as v" ]]
+  [[ "$(headline "$T/r.json" overfitting)" =~ ^"Yes, since step "[1-9] ]]
+  "$TRIREME" report "$T/run" --markdown | grep -q '^metrics.jsonl has values of more than 256 names'
+  "$TRIREME" report "$T/run" --out - | grep -q '<p>metrics.jsonl has values of more than 256 names'
+  "$TRIREME" report "$R/overfitted" --json > "$T/r.json"
+  [ "$(field "$T/r.json" runs/0/left_out)" = unknown ]
+}
+
+@test "report of more than 16 runs is refused with the number" {
+  run -2 "$TRIREME" report run{1..17}
+  [[ "$output" == "trireme: 'report' takes at most 16 arguments, and 'run17' is one more; see 'trireme help report'" ]]
+}
+
 @test "report refuses what is no run, and two forms at once" {
   run "$TRIREME" report "$T"
   [ "$status" -eq 1 ]

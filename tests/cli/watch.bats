@@ -150,6 +150,25 @@ EOF
   grep -q '^damaged  ' frame
 }
 
+@test "a reason that is wider than the terminal continues on the next lines, whole words first" {
+  make_run run 2000
+  reason="rank 3 on machine-with-a-long-name: no heartbeat for 12 s (killed, stopped or network down); last reported: step 840, backward: THE END"
+  echo "{\"step\":1000,\"seconds\":100,\"event\":\"restart\",\"restart_reason\":\"$reason\"}" >> run/metrics.jsonl
+  for cols in 80 40; do
+    COLUMNS=$cols LINES=40 once run > frame
+    run ! grep -qE "^.{$((cols + 1))}" frame
+    [[ "$(sed -n '/^restart/,$p' frame | tr -s ' \n' ' ')" =~ ^"restart at step 1,000 $reason" ]]
+  done
+}
+
+@test "a run with more names of values than watch can keep: those that fit, and what is left out" {
+  make_run run 2000
+  perl -e 'print "{\"step\":1010,\"seconds\":101", (map { ",\"v$_\":1" } 1 .. 300), "}\n"' >> run/metrics.jsonl
+  COLUMNS=200 once run > frame
+  grep -qx 'loss  2.0337  lr 0.001  gnorm 0.50' frame
+  grep -q '^left out  metrics.jsonl has values of more than 256 names; those after the first 256 are left out, such as v' frame
+}
+
 @test "without a terminal: a line for each change, from before the run begins until it is complete" {
   "$TRIREME" watch run > lines 2>&1 3>&- &
   pid=$!

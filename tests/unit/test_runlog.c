@@ -229,16 +229,41 @@ static void test_runlog_line_of_3_mb_is_skipped(void **state) {
   assert_int_equal(count_points("nll"), 1);
 }
 
-static void test_runlog_more_than_256_names_is_an_error(void **state) {
+static void test_runlog_names_after_the_first_256_are_left_out(void **state) {
   (void)state;
   for (int i = 0; i <= RUNLOG_COLUMNS; i++) {
     char line[64];
     snprintf(line, sizeof line, "{\"v%d\":1,\"step\":%d,\"seconds\":0}\n", i, i);
     add_metrics(line);
   }
-  assert_int_equal(runlog_read(&runlog), ERR_WORK);
-  assert_says("metrics.jsonl: line 257");
-  assert_int_equal(count_points("v0"), 0);
+  char text[RUNLOG_LEFT_OUT];
+  OK(runlog_read(&runlog));
+  assert_int_equal(count_points("v0"), 1);
+  assert_int_equal(count_points("v255"), 1);
+  assert_int_equal(count_points("v256"), 0);
+  assert_true(runlog_left_out(&runlog, text, sizeof text));
+  assert_string_equal(
+      text,
+      "metrics.jsonl has values of more than 256 names; those after the first 256 are "
+      "left out, such as v256.");
+}
+
+static void test_runlog_hosts_after_the_first_4096_are_left_out(void **state) {
+  (void)state;
+  char text[RUNLOG_LEFT_OUT];
+  FILE *f = fopen(at("system.jsonl"), "w");
+  assert_non_null(f);
+  for (int round = 0; round < 2; round++)
+    for (int i = 0; i <= RUNLOG_HOSTS; i++)
+      fprintf(f, "{\"host\":\"h%d\",\"time\":%d,\"memory_used\":1}\n", i, round + 1);
+  assert_int_equal(fclose(f), 0);
+  OK(runlog_read(&runlog));
+  assert_int_equal(runlog.host_count, RUNLOG_HOSTS);
+  assert_int_equal(runlog.hosts[RUNLOG_HOSTS - 1].samples, 2);
+  assert_true(runlog_left_out(&runlog, text, sizeof text));
+  assert_string_equal(text,
+                      "system.jsonl has samples of more than 4,096 hosts; those after them are "
+                      "left out, such as h4096.");
 }
 
 static void test_runlog_unprintable_name_is_ignored(void **state) {
@@ -420,7 +445,8 @@ int main(void) {
       CASE(test_runlog_damaged_line_is_skipped_and_named),
       CASE(test_runlog_line_without_step_is_damaged),
       CASE(test_runlog_line_of_3_mb_is_skipped),
-      CASE(test_runlog_more_than_256_names_is_an_error),
+      CASE(test_runlog_names_after_the_first_256_are_left_out),
+      CASE(test_runlog_hosts_after_the_first_4096_are_left_out),
       CASE(test_runlog_unprintable_name_is_ignored),
       CASE(test_runlog_event_fields),
       CASE(test_runlog_events_of_undone_steps_are_marked),

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/lines.h"
 #include "base/log.h"
@@ -32,12 +33,12 @@ struct Sampler {
   pthread_cond_t changed;
   bool is_stopping; /* sampler_stop was called */
   bool is_over;     /* the thread uses neither comm nor file any more */
-  /* sampler_stop has given up waiting: when the thread returns, it must not use comm or file. */
+  /* sampler_stop has given up waiting: when the thread returns, it must not use comm. */
   bool is_abandoned;
+  SamplerCount count;
+  /* Only the thread uses these, and sampler_stop after its end: */
   LineFile file;
   bool is_warned;
-  SamplerCount count;
-  /* Only the thread uses these: */
   SystemSample sample;
   char line[SYSTEM_LINE], post[COMM_POST_BYTES];
 };
@@ -52,12 +53,16 @@ static Err open_file(Sampler *s) {
   return err;
 }
 
-/* Rank 0: appends a line to the file. The first failure is a warning. The caller holds s->lock. */
+/* Rank 0: appends a line to the file. The first failure is a warning. Only one thread calls it, without
+ * s->lock: a disk that hangs must not stop sampler_stop. */
 static void write_line(Sampler *s, const char *line, size_t len) {
+  fault_point("system-line");
   Err err = s->file.is_open ? ERR_OK : open_file(s);
   if (!err) err = lines_add(&s->file, line, len);
   if (!err) return;
+  pthread_mutex_lock(&s->lock);
   s->count.lost++;
+  pthread_mutex_unlock(&s->lock);
   if (!s->is_warned)
     log_warn("%s; lines of system.jsonl are lost until the file can be written again",
              err_message());
@@ -71,27 +76,45 @@ static bool is_line(const char *bytes, size_t n) {
   return n > 1 && bytes[0] == '{' && bytes[n - 1] == '\n';
 }
 
-/* Rank 0: writes the samples of other hosts that have arrived. The caller holds s->lock. */
+/* Rank 0: takes a sample of another host that has arrived. Returns false if there is none, or if comm must
+ * not be used any more. */
+static bool take_post(Sampler *s, size_t *n) {
+  pthread_mutex_lock(&s->lock);
+  bool is_taken = !s->is_abandoned && comm_take_post(s->comm, s->post, n);
+  pthread_mutex_unlock(&s->lock);
+  return is_taken;
+}
+
+/* Rank 0: writes the samples of other hosts that have arrived. */
 static void write_posts(Sampler *s) {
   size_t n;
-  while (comm_take_post(s->comm, s->post, &n))
+  while (take_post(s, &n))
     if (is_line(s->post, n)) write_line(s, s->post, n);
 }
 
-/* Passes on the sample in s->sample. The caller holds s->lock. */
-static void deliver_sample(Sampler *s) {
-  uint64_t step = s->step;
-  uint64_t dropped = s->run_dir ? 0 : comm_dropped_posts(s->comm);
-  if (step != UINT64_MAX) s->sample.step = (double)step;
-  if (dropped) s->sample.dropped = (double)dropped;
-  size_t n = system_write(&s->sample, s->line, sizeof s->line);
-  s->count.samples++;
-  if (s->run_dir) {
-    write_line(s, s->line, n);
-    write_posts(s);
-  } else {
-    comm_post(s->comm, s->line, n);
+/* Turns s->sample into a line, and posts it unless this is rank 0. Returns the length of the line, or 0 if
+ * sampler_stop has given up. */
+static size_t make_line(Sampler *s) {
+  size_t n = 0;
+  pthread_mutex_lock(&s->lock);
+  if (!s->is_abandoned) {
+    uint64_t step = s->step, dropped = s->run_dir ? 0 : comm_dropped_posts(s->comm);
+    if (step != UINT64_MAX) s->sample.step = (double)step;
+    if (dropped) s->sample.dropped = (double)dropped;
+    n = system_write(&s->sample, s->line, sizeof s->line);
+    s->count.samples++;
+    if (!s->run_dir) comm_post(s->comm, s->line, n);
   }
+  pthread_mutex_unlock(&s->lock);
+  return n;
+}
+
+/* Passes on the sample in s->sample: rank 0 writes it and those that other hosts have posted. */
+static void deliver_sample(Sampler *s) {
+  size_t n = make_line(s);
+  if (!n || !s->run_dir) return;
+  write_line(s, s->line, n);
+  write_posts(s);
 }
 
 static double read_thread_time(void) {
@@ -117,12 +140,20 @@ static void sample_until_stopped(Sampler *s, System *system) {
     pthread_mutex_unlock(&s->lock);
     if (is_last && progress_clock() - taken < SHORTEST) break;
     system_take(system, &s->sample);
-    pthread_mutex_lock(&s->lock);
-    if (!s->is_abandoned) deliver_sample(s);
-    pthread_mutex_unlock(&s->lock);
+    deliver_sample(s);
     double now = progress_clock();
     taken = now;
     due = due + PERIOD > now ? due + PERIOD : now + PERIOD;
+  }
+}
+
+/* Only passes on the samples of other hosts: this one cannot be measured. */
+static void relay_until_stopped(Sampler *s) {
+  for (bool is_last = false; !is_last;) {
+    wait_until(s, progress_clock() + PERIOD);
+    is_last = s->is_stopping;
+    pthread_mutex_unlock(&s->lock);
+    if (s->run_dir) write_posts(s);
   }
 }
 
@@ -145,9 +176,11 @@ static void *run_sampler(void *argument) {
                      .pids = s->pids};
   if (system_open(&system, &spec)) {
     log_warn("%s; this host is not measured", err_message());
+    relay_until_stopped(s);
   } else {
     sample_until_stopped(s, system);
     system_close(system);
+    if (s->run_dir) write_posts(s);
   }
   pthread_mutex_lock(&s->lock);
   s->is_over = true;
@@ -217,12 +250,12 @@ SamplerCount sampler_stop(Sampler *s) {
   bool is_over = wait_for_thread(s);
   if (is_over) {
     pthread_join(s->thread, NULL);
-    if (s->run_dir) write_posts(s);
   } else {
     pthread_detach(s->thread); /* the thread still uses its memory, which is never freed */
     log_warn(
-        "the thread that measures this host hangs in the kernel or in a driver; the run ends "
-        "without waiting for it");
+        "the thread that measures this host hangs in a driver, or at writing system.jsonl; the "
+        "run "
+        "ends without waiting for it");
   }
   pthread_mutex_lock(&s->lock);
   SamplerCount count = s->count;

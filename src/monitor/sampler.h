@@ -24,7 +24,8 @@ NODISCARD Err sampler_start(Sampler **out, Comm *comm, const char *run_dir);
 /* Sets the step that samples bear from now on. Any thread may call it; `s` may be NULL. */
 void sampler_set_step(Sampler *s, uint64_t step);
 /* Takes a last sample, ends the thread and frees the sampler; `s` may be NULL. Waits
- * at most 3 s: a thread that hangs in a driver is detached. Call it before the Comm is closed. */
+ * at most 3 s: a thread that hangs in a driver, or at a disk that does
+ * not answer, is detached. Call it before the Comm is closed. */
 SamplerCount sampler_stop(Sampler *s);
 
 #endif

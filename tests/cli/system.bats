@@ -101,6 +101,13 @@ build_nvml() {
   [ "$(last_step "$T/run")" -eq 3 ]
 }
 
+@test "a disk that hangs at a line of system.jsonl delays the end of the run by seconds" {
+  run -0 env TRIREME_FAULT=hang:system-line timeout -k 5 300 "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --quiet --steps 3
+  [[ "$output" =~ "waiting at system-line" ]]
+  [[ "$output" =~ "warning: the thread that measures this host hangs" ]]
+  [ "$(last_step "$T/run")" -eq 3 ]
+}
+
 @test "every host of a run is in system.jsonl, with the memory of its own ranks" {
   need_mpi
   on_hosts 2 4 "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --micro-batches 4 --quiet --steps 1000000 > "$T/log" 2>&1 3>&- &

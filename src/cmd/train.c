@@ -387,8 +387,8 @@ static void print_summary(const TrainSpec *spec, const TrainResult *r) {
   }
 }
 
-/* The model is complete, but a part of its log or metrics is lost. */
-static Err check_lost_lines(const TrainSpec *spec, const TrainResult *r) {
+/* Lists what of the log and the metrics could not be written; an empty list if nothing is lost. */
+static void list_lost_lines(const TrainResult *r, Str *list) {
   const struct {
     uint64_t count;
     const char *what;
@@ -398,11 +398,25 @@ static Err check_lost_lines(const TrainSpec *spec, const TrainResult *r) {
               {log_lost(), "lines of log.txt"},
               {r->lost_events, "records for TensorBoard"},
               {r->lost_wandb, "records for Weights & Biases"}};
-  Str list = {0};
   for (size_t i = 0; i < sizeof lost / sizeof *lost; i++)
     if (lost[i].count)
-      str_addf(&list, "%s%" PRIu64 " %s", list.len ? ", " : "", lost[i].count, lost[i].what);
+      str_addf(list, "%s%" PRIu64 " %s", list->len ? ", " : "", lost[i].count, lost[i].what);
+}
+
+/* The run has failed, as on a full disk: the error comes next. */
+static void warn_of_lost_lines(const TrainSpec *spec, const TrainResult *r) {
+  Str list = {0};
+  list_lost_lines(r, &list);
+  if (list.len)
+    log_warn("%s: could not be written and are lost: %s", spec->run, str_text(&list));
+  str_free(&list);
+}
+
+/* The model is complete, but a part of its log or metrics is lost. */
+static Err check_lost_lines(const TrainSpec *spec, const TrainResult *r) {
+  Str list = {0};
   Err err = ERR_OK;
+  list_lost_lines(r, &list);
   if (list.len)
     err = err_set(ERR_WORK,
                   "%s: could not be written and are lost: %s; the checkpoints are complete",
@@ -443,7 +457,9 @@ Err cmd_train(OptSet *opts) {
   TRY_DONE(share_initial_config(&spec, opts, comm));
   TRY_DONE(fill_spec(&spec, opts));
   if (comm_rank(comm) == 0) warn_of_small_lr(&spec.schedule);
-  TRY_DONE(train_run(&spec, comm, str_text(&options), &r));
+  err = train_run(&spec, comm, str_text(&options), &r);
+  if (err && comm_rank(comm) == 0) warn_of_lost_lines(&spec, &r);
+  TRY_DONE(err);
   if (comm_rank(comm) == 0 && !spec.dry_run) {
     print_summary(&spec, &r);
     /* Flush before an error: once a rank exits with a status other than 0, mpirun kills the

@@ -187,6 +187,13 @@ static Err start_communication(Comm *c) {
   return err_give(&c->error);
 }
 
+/* One process knows its host too: traces and records name it. */
+static Err read_own_identity(Group *g) {
+  TRY(mem_alloc(&g->identity, 1, sizeof *g->identity));
+  identity_read(g->identity);
+  return ERR_OK;
+}
+
 Err comm_open(Comm **out, double rank_timeout) {
   Comm *c;
   *out = NULL;
@@ -202,6 +209,8 @@ Err comm_open(Comm **out, double rank_timeout) {
   if (launcher_has_ranks(&ranks)) {
     TRY_DONE(load_transport(c, ranks));
     TRY_DONE(start_communication(c));
+  } else {
+    TRY_DONE(read_own_identity(&c->group));
   }
 done:
   if (err)
@@ -267,7 +276,7 @@ static bool is_alone(const Comm *c) {
 }
 
 const char *comm_host(const Comm *c, int r) {
-  return is_alone(c) ? "this machine" : group_host(&c->group, r);
+  return group_host(&c->group, r);
 }
 
 int comm_pid(const Comm *c, int r) {

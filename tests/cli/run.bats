@@ -455,6 +455,15 @@ replaced() {
   [[ "$output" =~ "trireme: $T/run: could not be written and are lost: "[1-9][0-9]*" lines of log.txt; the checkpoints are complete" ]]
 }
 
+# A limit of the size of files makes the checkpoint fail; the metrics are lost on a full device.
+@test "lost lines are reported too if the last checkpoint fails" {
+  replaced metrics.jsonl
+  run bash -c 'ulimit -f 16 && exec "$@"' - "$TRIREME" train --quiet --run "$T/run" --resume --steps 9 --system-metrics no
+  [ "$status" -eq 1 ]
+  [[ "$output" =~ "warning: $T/run: could not be written and are lost: 5 lines of metrics.jsonl" ]]
+  [[ "$output" =~ "trireme: the last checkpoint, of step 9 "[^$'\n']*", was not saved: "[^$'\n']*"File too large" ]]
+}
+
 @test "every line of log.txt has its time, from the first message to the result" {
   train 1 "$T/run" --steps 4 --warmup-steps 5
   run ! grep -vE '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z  ' "$T/run/log.txt"

@@ -55,6 +55,12 @@ names() { grep "^{\"ph\":\"X\",\"pid\":$1," "$2" | sed 's/.*"name":"\([^"]*\)".*
   awk '{ off = $1 + 7000; if (off < 0) off = -off; exit !(NF == 2 && $2 > 0 && off <= $2 + 0.001) }' "$T/clock"
 }
 
+@test "the trace of one process names its host" {
+  TRIREME_HOST=alpha train 1 "$T/run" "${options[@]}"
+  grep -q '"name":"rank 0 on alpha"' "$T/run/trace.json"
+  grep -q '^{"rank":0,"host":"alpha",' "$T/run/trace.json"
+}
+
 @test "the parts of a step, checkpoints and validations are spans of the ranks that do them" {
   need_mpi
   train 2 "$T/run" "${options[@]}" --valid-every 5 --trace-from 0 --trace 9 --beam-size 1

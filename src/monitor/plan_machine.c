@@ -178,6 +178,9 @@ Err plan_machine_compute(const PlanMachine *m, PlanPrecision precision, const ch
   const Measured *near =
       find_measured(m->name, preset, precision, batch->tokens[1], &c->is_measured);
   double ratio = 1;
+  uint64_t vocab = model->config.family->shape(&model->config).vocab;
+  bool is_other_vocab = vocab != VOCAB;
+  c->is_measured = c->is_measured && !is_other_vocab;
   TRY(compute_ratio(near, &ratio));
   c->forward = ratio * (r.output + r.layers / 3);
   c->backward = ratio * r.layers * 2 / 3;
@@ -191,8 +194,11 @@ Err plan_machine_compute(const PlanMachine *m, PlanPrecision precision, const ch
   char clock[64] = "";
   if (m->sustained_clock < 1)
     snprintf(clock, sizeof clock, " at %.0f %% of its clock", 100 * m->sustained_clock);
-  snprintf(c->source, sizeof c->source,
-           "assumed: %.2f times the roofline of the data sheet%s; measured for %s in %s on %s",
-           ratio, clock, near->preset, plan_precision_names[near->precision], near->machine);
+  char with[64] = "";
+  if (is_other_vocab) snprintf(with, sizeof with, ", vocabulary %d", VOCAB);
+  snprintf(
+      c->source, sizeof c->source,
+      "assumed: %.2f times the roofline of the data sheet%s; measured for %s in %s on %s%s",
+      ratio, clock, near->preset, plan_precision_names[near->precision], near->machine, with);
   return ERR_OK;
 }

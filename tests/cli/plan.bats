@@ -70,6 +70,13 @@ near() { awk -v a="$1" -v b="$2" -v p="$3" 'BEGIN { exit !(a > b * (1 - p / 100)
   [[ "$output" == *" 22.00"$'\n'"step = "* ]]
   run "$TRIREME" plan --machine a100
   [[ "$output" == *"(assumed: 1.45 times the roofline"* ]]
+  run "$TRIREME" plan --machine h200 --batch-tokens 25542 --vocab-size 8000
+  [[ "$output" == *"(assumed: 1.45 times the roofline of the data sheet; measured for base in bf16 on h200, vocabulary 32768)"* ]]
+}
+
+@test "--batch-tokens 0 is refused, as by train" {
+  run -2 "$TRIREME" plan --machine h200 --batch-tokens 0
+  [[ "$output" == *"--batch-tokens"*"16"* ]]
 }
 
 @test "a file of bench train --json: its step, on one machine and with a network" {

@@ -185,6 +185,7 @@ static Err step_in_turn(void *context, uint64_t number) {
 /* What was measured. */
 typedef struct {
   double tokens, examples; /* per second; of translators the target tokens */
+  double cpu_tokens;       /* tokens per CPU second, all threads together */
   double step_ms, flops;   /* milliseconds of a step, FLOP/s */
   double mfu;              /* share of the device's peak; 0: unknown */
   double loss;             /* mean of a prediction */
@@ -206,8 +207,11 @@ static Err measure_steps(Trainer *r, const BenchBatches *all, const OptSet *opts
   uint64_t steps = (uint64_t)opt_count(opts, "steps");
   double seconds, peak = backend_peak(r->model->backend, opt_text(opts, "precision"));
   TRY(warm_up(r, all));
+  double cpu = bench_cpu_clock();
   TRY(run_steps(r, all, steps, &seconds));
+  cpu = bench_cpu_clock() - cpu;
   out->tokens = (double)r->tokens[bench_has_texts(&all->config) ? 0 : 1] / seconds;
+  out->cpu_tokens = out->tokens * seconds / cpu;
   out->examples = (double)r->examples / seconds;
   out->step_ms = 1e3 * seconds / (double)steps;
   out->flops = count_flops(r) / seconds;
@@ -228,6 +232,7 @@ static json_t *make_json(const Trainer *r, const BenchBatches *all, const OptSet
       "step_ms", x->step_ms, "fill", all->plan.fill, "model_tflops", x->flops * 1e-12, "loss",
       x->loss, "memory_gb", (double)x->memory / 1e9, "graphs", (json_int_t)x->graphs);
   if (texts) json_object_set_new(j, "texts_s", json_real(x->examples));
+  if (r->model->backend->host) json_object_set_new(j, "tok_cpu_s", json_real(x->cpu_tokens));
   if (x->mfu > 0) json_object_set_new(j, "mfu", json_real(x->mfu));
   return j;
 }

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -31,12 +30,6 @@ typedef struct {
   double first;     /* seconds of the warm-up, in which a GPU selects GEMM algorithms */
   BeamTimes before; /* times of the parts of the warm-up */
 } Run;
-
-static double cpu_clock(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static Err open_run(Run *r, const Lengths *l, const OptSet *opts) {
   BeamSpec spec = {
@@ -97,10 +90,10 @@ static Err translate_all(Run *r, const Lengths *l) {
       r->src[rows++] = r->config.eos;
     }
     r->off[n] = (int32_t)rows;
-    double start = progress_clock(), start_cpu = cpu_clock();
+    double start = progress_clock(), start_cpu = bench_cpu_clock();
     TRY(beam_search(r->beam, r->src, r->off, n, r->best));
     r->seconds += progress_clock() - start;
-    r->cpu += cpu_clock() - start_cpu;
+    r->cpu += bench_cpu_clock() - start_cpu;
     for (size_t s = 0; s < n; s++) {
       if (r->best[s].len != (size_t)r->length[s])
         return err_set(

@@ -135,6 +135,55 @@ static void test_linear_bf16_odd_shapes_match_rounded_operands(void **state) {
   }
 }
 
+/* Draws n whole numbers from -4 to 4: sums of their products are exact in any order. */
+static float *draw_whole(size_t n) {
+  float *x = draw(n);
+  for (size_t i = 0; i < n; i++) x[i] = fmaxf(-4, fminf(4, roundf(4 * x[i])));
+  return x;
+}
+
+/* Compares all GEMMs of a linear layer, and the sums of columns, with the reference, to the bit. */
+static void check_linear_exact(const Backend *fast, size_t rows, size_t in, size_t out) {
+  Backend ref;
+  backend_reference(&ref);
+  const Backend *list[2] = {&ref, fast};
+  float *x = draw_whole(rows * in), *w = draw_whole(out * in), *bias = draw_whole(out),
+        *dy = draw_whole(rows * out);
+  float *y[2], *dx[2], *dw[2], *dbias[2];
+  for (int i = 0; i < 2; i++) {
+    const Backend *b = list[i];
+    y[i] = draw(rows * out);
+    dx[i] = draw(rows * in);
+    dw[i] = draw(out * in);
+    dbias[i] = draw(out);
+    b->linear(b, y[i], x, w, bias, rows, in, out);
+    b->linear_dx(b, dx[i], dy, w, rows, in, out, false);
+    b->linear_dw(b, dw[i], dbias[i], dy, x, rows, in, out, false);
+    b->linear_dw(b, dw[i], dbias[i], dy, x, rows, in, out, true);
+  }
+  assert_memory_equal(y[0], y[1], rows * out * sizeof **y);
+  assert_memory_equal(dx[0], dx[1], rows * in * sizeof **dx);
+  assert_memory_equal(dw[0], dw[1], out * in * sizeof **dw);
+  assert_memory_equal(dbias[0], dbias[1], out * sizeof **dbias);
+  float *all[] = {x, w, bias, dy, y[0], y[1], dx[0], dx[1], dw[0], dw[1], dbias[0], dbias[1]};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) mem_free(all[i]);
+}
+
+static void test_linear_odd_shapes_exact_in_each_instruction_set(void **state) {
+  (void)state;
+  static const size_t sizes[][3] = {{1, 1, 1},     {3, 2, 5},     {4, 3, 31},   {13, 6, 14},
+                                    {17, 35, 300}, {47, 70, 271}, {90, 519, 33}};
+  const char *names[] = {"avx512", "avx2", "sse2", "neon"};
+  for (int i = 0; i < 4; i++) {
+    Backend b;
+    setenv("TRIREME_ISA", names[i], 1);
+    if (backend_cpu(&b, 1 + i % 3, false) != ERR_OK) continue;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+      check_linear_exact(&b, sizes[s][0], sizes[s][1], sizes[s][2]);
+  }
+  unsetenv("TRIREME_ISA");
+}
+
 static void test_linear_bf16_rounds_to_nearest_even(void **state) {
   (void)state;
   static const float x[] = {1 + 0x1p-8f, 1 + 0x3p-8f, -1 - 0x1p-8f, 1 + 0x1.01p-8f, 1 + 0x1p-9f,
@@ -635,6 +684,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_ops_each_instruction_set_matches_reference),
       cmocka_unit_test(test_ops_bf16_gemm_matches_reference),
       cmocka_unit_test(test_linear_bf16_odd_shapes_match_rounded_operands),
+      cmocka_unit_test(test_linear_odd_shapes_exact_in_each_instruction_set),
       cmocka_unit_test(test_linear_bf16_rounds_to_nearest_even),
       cmocka_unit_test(test_linear_bf16_nan_and_infinity_propagate),
       cmocka_unit_test(test_backend_cpu_bf16_about_names_unit),

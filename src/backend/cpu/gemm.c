@@ -88,7 +88,8 @@ static void compute_tile(const GemmKernel *k, const Gemm *g, size_t depth, const
         c[r * g->ldc + x] = (add ? c[r * g->ldc + x] : 0) + edge[r * k->nr + x];
     }
   }
-  if (last && g->bias) add_bias(c, g->ldc, g->bias + j, rows, cols);
+  if (last && g->bias)
+    (k->add_bias ? k->add_bias : add_bias)(c, g->ldc, g->bias + j, rows, cols);
 }
 
 /* Packs a block of A (`rows` rows beginning at i0, `depth` steps of k beginning at p0) into `a`

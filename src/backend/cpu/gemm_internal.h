@@ -23,6 +23,8 @@ typedef struct {
    * such function. */
   size_t few_rows;
   void (*few)(size_t depth, const void *a, const void *b, float *c, size_t ldc, bool add);
+  /* Adds bias (cols) to each row of c (rows, cols). NULL: gemm.c does it. */
+  void (*add_bias)(float *c, size_t ldc, const float *bias, size_t rows, size_t cols);
 } GemmKernel;
 
 /* Return the addresses of element (i, p) of op(A) and of element (p, j) of op(B), for packing. */

@@ -89,15 +89,8 @@ static void multiply_few_rows(size_t depth, const void *a, const void *b, float 
 }
 #endif
 
-/* Transposes four lines by four steps of k into the packed slice; fewer at the edges. */
-static inline void transpose_block(float *to, size_t wide, const float *from, size_t along,
-                                   size_t lines, size_t depth) {
-  if (lines < 4 || depth < 4) {
-    for (size_t i = 0; i < lines && i < 4; i++) {
-      for (size_t p = 0; p < depth && p < 4; p++) to[p * wide + i] = from[i * along + p];
-    }
-    return;
-  }
+/* Transposes four lines by four steps of k into the packed slice. */
+static inline void transpose_block(float *to, size_t wide, const float *from, size_t along) {
   Four a = *(const Four *)from, b = *(const Four *)(from + along);
   Four c = *(const Four *)(from + 2 * along), d = *(const Four *)(from + 3 * along);
   Four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5),
@@ -110,34 +103,64 @@ static inline void transpose_block(float *to, size_t wide, const float *from, si
   *(Four *)(to + 3 * wide) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 }
 
+/* Transposes `lines` lines into a slice, four lines at a time over all of k: lines that are a
+ * multiple of 4096 bytes apart share a set of the L1 cache, which holds few of them. The last four
+ * overlap those before, if their number is not a multiple of four. */
+static inline __attribute__((always_inline)) void transpose_lines(float *out, const float *in,
+                                                                  size_t along, size_t lines,
+                                                                  const size_t wide,
+                                                                  size_t depth) {
+  size_t fours = lines < 4 ? 0 : depth / 4 * 4;
+  for (size_t i = 0; i < lines && fours; i += 4) {
+    size_t at = i + 4 <= lines ? i : lines - 4;
+    for (size_t p = 0; p < fours; p += 4)
+      transpose_block(out + p * wide + at, wide, in + at * along + p, along);
+  }
+  for (size_t i = 0; i < lines; i++) {
+    for (size_t p = fours; p < depth; p++) out[p * wide + i] = in[i * along + p];
+  }
+}
+
+#define STEPS \
+  8 /* steps of k that are copied for all slices, while their lines are in the cache */
+
+/* Copies complete slices whose lines are adjacent in memory; `deep`: elements between two steps
+ * of k. */
+static inline __attribute__((always_inline)) void copy_slices(float *out, const float *in,
+                                                              size_t deep, size_t lines,
+                                                              const size_t wide, size_t depth) {
+  for (size_t p0 = 0; p0 < depth; p0 += STEPS) {
+    size_t end = p0 + STEPS < depth ? p0 + STEPS : depth;
+    for (size_t l = 0; l + wide <= lines; l += wide) {
+      float *to = out + l * depth;
+      for (size_t p = p0; p < end; p++)
+        memcpy(to + p * wide, in + l + p * deep, wide * sizeof *out);
+    }
+  }
+}
+
 /* Packs slices of `wide` lines by `depth` steps of k, k-major. `along`: elements between two
  * lines in memory; `deep`: elements between two steps of k; one of them is 1. */
 static inline __attribute__((always_inline)) void pack_slices(float *out, const float *in,
                                                               size_t along, size_t deep,
                                                               size_t lines, const size_t wide,
                                                               size_t depth) {
+  if (along == 1) copy_slices(out, in, deep, lines, wide, depth);
   for (size_t l = 0; l < lines; l += wide) {
     size_t real = lines - l < wide ? lines - l : wide;
     const float *from = in + l * along;
-    if (along == 1 && real == wide) {
-      for (size_t p = 0; p < depth; p++)
-        memcpy(out + p * wide, from + p * deep, wide * sizeof *out);
-    } else if (along == 1) {
+    float *to = out + l * depth;
+    if (along == 1 && real == wide) continue;
+    if (along == 1) {
       for (size_t p = 0; p < depth; p++) {
-        for (size_t i = 0; i < real; i++) out[p * wide + i] = from[p * deep + i];
-        for (size_t i = real; i < wide; i++) out[p * wide + i] = 0;
+        for (size_t i = 0; i < real; i++) to[p * wide + i] = from[p * deep + i];
       }
     } else {
-      for (size_t p = 0; p < depth; p += 4) {
-        for (size_t i = 0; i < real; i += 4)
-          transpose_block(out + p * wide + i, wide, from + i * along + p, along, real - i,
-                          depth - p);
-      }
-      for (size_t i = real; i < wide; i++) {
-        for (size_t p = 0; p < depth; p++) out[p * wide + i] = 0;
-      }
+      transpose_lines(to, from, along, real, wide, depth);
     }
-    out += wide * depth;
+    for (size_t i = real; i < wide; i++) {
+      for (size_t p = 0; p < depth; p++) to[p * wide + i] = 0;
+    }
   }
 }
 
@@ -151,6 +174,14 @@ static void pack_b(void *out, const Gemm *g, size_t j0, size_t cols, size_t p0, 
               depth);
 }
 
+static void add_bias(float *c, size_t ldc, const float *bias, size_t rows, size_t cols) {
+  for (size_t r = 0; r < rows; r++, c += ldc) {
+    size_t x = 0;
+    for (; x + LANES <= cols; x += LANES) *(Lanes *)(c + x) += *(const Lanes *)(bias + x);
+    for (; x < cols; x++) c[x] += bias[x];
+  }
+}
+
 const GemmKernel FAST(gemm_f32) = {.mr = MR,
                                    .nr = NR,
                                    .mc = MC,
@@ -162,4 +193,5 @@ const GemmKernel FAST(gemm_f32) = {.mr = MR,
                                    .pack_b = pack_b,
                                    .tile = multiply_tile,
                                    .few_rows = FEW,
-                                   .few = multiply_few_rows};
+                                   .few = multiply_few_rows,
+                                   .add_bias = add_bias};

@@ -2,7 +2,7 @@
 # Runs compute-sanitizer over the kernels: the plain ones of fp32, those of bf16 that use tensor cores, those of
 # beam search, of classifiers, and of fp8. racecheck reports races inside kernels of cuBLASLt that use clusters
 # (nvjet…), which we cannot fix, and the sanitizer fails if they are excluded. They are counted; any other error
-# line is a failure. The programs run side by side. Exit status 77: no NVIDIA GPU. Requires the program and its
+# line is a failure. Exit status 77: no NVIDIA GPU. Requires the program and its
 # plug-ins in $BUILD (default build).
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
@@ -18,8 +18,8 @@ set=$T/set
 "$trireme" prepare --quiet --recipe demo --demo-pairs 5000 --vocab-size 1000 --out "$set" > /dev/null || exit 1
 texts=$T/texts
 make_texts "$T" || exit 1
-model=(--preset tiny --d-model 128 --ffn-dim 256 --heads 2 --encoder-layers 2 --decoder-layers 2 --batch-tokens 512
-  --valid-every 0 --average-checkpoints 0 --steps 2 --quiet --device cuda)
+model=(--preset tiny --d-model 128 --ffn-dim 256 --heads 2 --encoder-layers 1 --decoder-layers 1 --batch-tokens 256
+  --valid-every 0 --average-checkpoints 0 --steps 1 --quiet --device cuda)
 wide=(--d-model 1024 --ffn-dim 2048 --heads 16 --batch-tokens 4096)
 need_gpu "$trireme" train --data "$set" --run "$T/none" "${model[@]}" --dry-run
 
@@ -39,7 +39,7 @@ under() {
     grep -qE "RACECHECK SUMMARY: $races hazards? displayed" "$report"
 }
 
-# translator TOOL PRECISION: two steps of training, and a search with the result.
+# translator TOOL PRECISION: a step of training, and a search with the result.
 translator() {
   local run=$T/$1-$2
   under "$1" "$trireme" train --data "$set" --run "$run" "${model[@]}" --precision "$2" &&
@@ -48,11 +48,11 @@ translator() {
       --max-length 12 --input "$run/three" --output "$run/out" && [ "$(wc -l < "$run/out")" -eq 3 ]
 }
 
-# classifier TOOL PRECISION: two steps of training, and the classes of three texts.
+# classifier TOOL PRECISION: a step of training, and the classes of three texts.
 classifier() {
   local run=$T/classes-$1-$2
   under "$1" "$trireme" train --data "$texts" --run "$run" "${classifier_model[@]}" --precision "$2" \
-    --device cuda --steps 2 &&
+    --device cuda --steps 1 --layers 1 --batch-tokens 256 &&
     head -n 3 "$T/valid.txt" > "$run/three" &&
     under "$1" "$trireme" classify --quiet --model "$run/checkpoints/latest" --device cuda --precision "$2" \
       --input "$run/three" --output "$run/out" && [ "$(wc -l < "$run/out")" -eq 3 ]
@@ -62,39 +62,17 @@ eighths() {
   under memcheck "$trireme" train --data "$set" --run "$T/fp8" "${model[@]}" "${wide[@]}" --precision fp8
 }
 
-# begin NAME COMMAND…: starts a check in the background.
-begun=()
-begin() {
-  local name=$1
-  shift
-  (
-    start=$SECONDS
-    "$@" > "$T/said.$name" 2>&1
-    code=$?
-    echo "$code $((SECONDS - start))" > "$T/code.$name"
-  ) &
-  begun+=("$name")
-}
-
-# ended NAME: prints what the check said, and returns its exit status.
-ended() {
-  cat "$T/said.$1"
-  read -r code _ < "$T/code.$1" && return "$code"
-}
-
 for tool in memcheck racecheck; do
   for precision in fp32 bf16; do
-    begin "$tool-translator-$precision" translator $tool $precision
-    begin "$tool-classifier-$precision" classifier $tool $precision
+    check "$tool, $precision, a translator" translator $tool $precision
+    check "$tool, $precision, a classifier" classifier $tool $precision
   done
-  begin "$tool-fp8-operands" under $tool "$build/tests/gpu/test_kernels" --fp8
-  begin "$tool-relu-gemm" under $tool "$build/tests/gpu/test_kernels" --relu
+  check "$tool, operands in fp8" under $tool "$build/tests/gpu/test_kernels" --fp8
+  check "$tool, a GEMM with the backward of ReLU" under $tool "$build/tests/gpu/test_kernels" --relu
 done
 if "$trireme" train --data "$set" --run "$T/none" "${model[@]}" "${wide[@]}" --precision fp8 --dry-run > "$T/said" 2>&1; then
-  begin memcheck-fp8-training eighths
+  check 'memcheck, fp8' eighths
 else
   leave_out "fp8: $(tail -n 1 "$T/said")"
 fi
-wait
-for name in "${begun[@]}"; do check "$name" ended "$name"; done
 finish

@@ -66,15 +66,25 @@ static Err open_cuda(Backend *b, int device, bool any, Precision precision) {
   return open(b, &spec);
 }
 
-/* Returns true if the driver or the plug-in is installed. Only then is it logged why no GPU is
- * used. The device files are those of the desktop and server driver, of Jetson and of WSL 2. */
-static bool is_gpu_expected(void) {
+/* Returns true if a driver is installed. The device files are those of the desktop and server driver, of
+ * Jetson and of WSL 2. */
+static bool has_driver(void) {
   static const char *const devices[] = {"/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-ctrl",
                                         "/dev/nvgpu", "/dev/dxg"};
   for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
     if (file_exists(devices[i])) return true;
   }
-  return plugin_exists(PLUGIN);
+  return false;
+}
+
+/* Returns true if the driver or the plug-in is installed. Only then is it logged why no GPU is used. */
+static bool is_gpu_expected(void) {
+  return has_driver() || plugin_exists(PLUGIN);
+}
+
+bool backend_expects_gpu(const char *device) {
+  if (strcmp(device, "auto") != 0) return strcmp(device, "cpu") != 0;
+  return has_driver() && plugin_exists(PLUGIN);
 }
 
 Err backend_open(Backend *b, const BackendSpec *spec) {

@@ -366,6 +366,9 @@ typedef struct {
   int threads; /* threads of the CPU backend; 0: one per core */
 } BackendSpec;
 NODISCARD Err backend_open(Backend *backend, const BackendSpec *spec);
+/* Returns true if --device `device` will probably be a GPU: it names one, or it is auto and the machine
+ * has the plug-in and a GPU's device file. Opens nothing. */
+bool backend_expects_gpu(const char *device);
 /* Opens the backend for one of several processes on a machine, numbered from 0: with "auto" and
  * "cuda" process i uses GPU i modulo the number of GPUs. */
 NODISCARD Err backend_open_for_rank(Backend *backend, const BackendSpec *spec, int local_rank);

@@ -98,8 +98,9 @@ const OptSpec cmd_general_options[] = {
            "What the model learns; if not given, what the data set was prepared for"),
     CHOICE("task", "NAME", NULL, "", "inspect", "What to show",
            "The task that the data set is for (default: as the data set says)"),
-    CHOICE("preset", "NAME", NULL, "", "train bench doctor plan", "Model",
-           "Sizes of the model"),
+    CHOICE(
+        "preset", "NAME", NULL, "", "train bench doctor plan", "Model",
+        "Sizes of the model; for texts by default bert-base on a GPU and bert-mini on a CPU"),
     COUNT(
         "micro-batches", "N", NULL, 1, 65536, "train plan", "Steps",
         "Gradient accumulation: micro-batches in a step, counted over all ranks (default: one "

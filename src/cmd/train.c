@@ -142,6 +142,32 @@ static Err choose_task(OptSet *opts, const TaskKind **kind) {
   return err;
 }
 
+/* On rank 0: returns true if a new run without a GPU begins. A run that is continued has the preset that
+ * it began with. */
+static bool begins_on_cpu(const OptSet *opts) {
+  const char *run = opt_text(opts, "run");
+  bool is_resumed = opt_flag(opts, "resume") || opt_flag(opts, "auto-resume");
+  char path[FILE_PATH_MAX];
+  if (is_resumed && run && !file_join(path, run, "config") && file_exists(path)) return false;
+  return !backend_expects_gpu(opt_text(opts, "device"));
+}
+
+/* Without --preset and --init-from: chooses a smaller model for a CPU, if the family has one. It is
+ * recorded in the run's config, so that the run can continue on a GPU. */
+static Err choose_cpu_preset(OptSet *opts, const ModelFamily *family, Comm *comm) {
+  char line[64];
+  if (!family->cpu_preset || opt_given(opts, "preset") || opt_given(opts, "init-from"))
+    return ERR_OK;
+  uint8_t is_chosen = comm_rank(comm) == 0 && begins_on_cpu(opts);
+  comm_broadcast(comm, "whether the run has a GPU", &is_chosen, sizeof is_chosen);
+  if (!is_chosen) return ERR_OK;
+  log_info(
+      "model    %s, the default without a GPU: %s is slow on a CPU; --preset selects another",
+      family->cpu_preset, family->default_preset);
+  int n = snprintf(line, sizeof line, "preset = %s\n", family->cpu_preset);
+  return opt_parse_recipe(opts, line, (size_t)n, "preset for a CPU");
+}
+
 /* Sets the project of the run on Weights & Biases; the server refuses some names. */
 static Err fill_wandb(TrainSpec *s, const OptSet *opts) {
   const char *mode = opt_text(opts, "wandb"), *project = opt_text(opts, "wandb-project");
@@ -449,6 +475,7 @@ Err cmd_train(OptSet *opts) {
   cmd_introduce(comm);
   TRY_DONE(apply_run_config(opts, comm));
   TRY_DONE(choose_task(opts, &spec.task));
+  TRY_DONE(choose_cpu_preset(opts, spec.task->family, comm));
   opt_record(opts, &options);
   opt_record_all(opts, &all_options);
   TRY_DONE(str_check(&options));

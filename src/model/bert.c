@@ -231,6 +231,7 @@ const ModelFamily bert_family = {
     .fields = bert_fields,
     .presets = BERT_PRESETS,
     .default_preset = "bert-base",
+    .cpu_preset = "bert-mini",
     .options = bert_options,
     .configure = configure_model,
     .configure_preset = configure_preset,

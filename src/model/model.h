@@ -77,6 +77,7 @@ struct ModelFamily {
   /* presets of this family, values of --preset: "tiny|small|base|big" */
   const char *presets;
   const char *default_preset;
+  const char *cpu_preset; /* default without a GPU; NULL: default_preset */
   /* Tables of the options of train that `configure` reads in addition to --preset; ends with
    * NULL. Two families may list the same table. A name must not be in two tables. */
   const OptSpec *const *options;

@@ -80,6 +80,25 @@ refused() {
   [ ! -e refused ]
 }
 
+@test "without --preset a run on a CPU trains bert-mini, says so, and keeps it" {
+  local options=(--batch-tokens 256 --threads 1 --device cpu --system-metrics no --valid-every 0)
+  "$TRIREME" train --data classes --run default "${options[@]}" --steps 1 > /dev/null 2> default.log
+  grep -q '^model    bert-mini, the default without a GPU: bert-base is slow on a CPU' default.log
+  grep -q '^preset = bert-mini$' default/config
+  grep -q '"d": 256' default/checkpoints/latest/model.json
+  "$TRIREME" train --run default --resume --steps 2 --quiet > /dev/null
+  grep -q '"d": 256' default/checkpoints/latest/model.json
+  # --preset and --init-from decide themselves.
+  "$TRIREME" train --data classes --run none "${options[@]}" --preset bert-tiny --dry-run > /dev/null 2> tiny.log
+  run ! grep -q 'bert-mini' tiny.log
+  "$TRIREME" train --data classes --run none "${options[@]}" --init-from default --dry-run > /dev/null 2> init.log
+  run ! grep -q 'bert-mini' init.log
+  # Only the run's own device counts, so the choice is made before it is opened.
+  run -1 --separate-stderr "$TRIREME" train --data classes --run none "${options[@]}" --device cuda:7 --dry-run
+  [[ "$stderr" != *"bert-mini"* ]]
+  [ ! -e none ]
+}
+
 @test "the log has one rate for one class per text, and two for several labels" {
   local set
   for set in classes labels; do

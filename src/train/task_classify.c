@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/opt_rows.h"
 #include "train/class_weights.h"
+#include "train/classify_samples.h"
 #include "train/classify_valid.h"
 #include "train/inspect_classify.h"
 #include "train/text_task.h"
@@ -20,7 +21,8 @@ typedef struct {
   float *weight; /* (labels) class weights, if has_weights */
   /* Members for the validation: */
   ClassifyValid valid;
-  void *raw; /* outputs of a batch in the backend's type */
+  ClassifySamples samples; /* rank 0 */
+  void *raw;               /* outputs of a batch in the backend's type */
 } ClassifyTask;
 
 /* ---- opening ---- */
@@ -52,10 +54,13 @@ static Err open_weights(ClassifyTask *t, const char *text) {
   return class_weights_read(text, &t->texts.data.meta, &t->has_weights, t->weight);
 }
 
-static Err open_validation(ClassifyTask *t, const char *metric) {
+static Err open_validation(ClassifyTask *t, const TaskSpec *spec) {
+  const ClassifyOptions *options = spec->options;
+  bool shows = comm_rank(spec->comm) == 0;
   TRY(classify_valid_open(&t->valid, &t->texts.data));
   t->texts.task.valid_examples = t->valid.texts;
-  return classify_valid_choose(&t->valid, metric, &t->texts.task.decisive);
+  TRY(classify_samples_open(&t->samples, &t->texts.data, shows ? options->samples : 0));
+  return classify_valid_choose(&t->valid, options->metric, &t->texts.task.decisive);
 }
 
 static void close_task(Task *task) {
@@ -63,6 +68,7 @@ static void close_task(Task *task) {
   if (!t) return;
   text_task_close(&t->texts);
   classify_valid_free(&t->valid);
+  classify_samples_free(&t->samples);
   mem_free(t->raw);
   mem_free(t->weight);
   mem_free(t);
@@ -77,7 +83,7 @@ static Err open_task(Task **out, const TaskSpec *spec) {
   t->texts.task.kind = &classify_task;
   Err err = open_data(t, spec);
   if (!err) err = open_weights(t, options->class_weights);
-  if (!err && spec->validates) err = open_validation(t, options->metric);
+  if (!err && spec->validates) err = open_validation(t, spec);
   if (err)
     close_task(&t->texts.task);
   else
@@ -155,9 +161,11 @@ static Err take_outputs(Task *task, Model *model) {
 static Err score_validation(Task *task, Comm *comm, const ModelLoss *loss, TaskSamples *samples,
                             double value[TASK_METRICS]) {
   ClassifyTask *t = (ClassifyTask *)task;
-  (void)loss, (void)samples;
+  (void)loss;
   comm_report(comm, COMM_NO_LIMIT, "validation, scores");
-  return classify_valid_score(&t->valid, comm, value);
+  TRY(classify_valid_score(&t->valid, comm, value));
+  if (!samples || comm_rank(comm) != 0) return ERR_OK;
+  return classify_samples_show(&t->samples, &t->valid, t->texts.data.meta.classify, samples);
 }
 
 _Static_assert((int)METRIC_COUNT <= TASK_METRICS, "raise TASK_METRICS");
@@ -177,12 +185,14 @@ static const OptSpec label_options[] = {
            "macro-f1, or loss if the labels are numbers"),
     {0},
 };
-static const OptSpec *const options[] = {label_options, NULL};
+static const OptSpec *const options[] = {label_options, sample_options, NULL};
+static const char *const free_options[] = {"samples", NULL};
 
 static Err read_options(void *own, const OptSet *opts) {
   ClassifyOptions *o = own;
   o->class_weights = opt_text(opts, "class-weights");
   o->metric = opt_text(opts, "metric");
+  o->samples = (size_t)opt_count(opts, "samples");
   return ERR_OK;
 }
 
@@ -215,6 +225,7 @@ const TaskKind classify_task = {
     .name = "classify",
     .family = &bert_family,
     .options = options,
+    .free_options = free_options,
     .defaults = defaults,
     .option_bytes = sizeof(ClassifyOptions),
     .read_options = read_options,

@@ -17,6 +17,7 @@
 #include "model/transformer.h"
 #include "train/agree.h"
 #include "train/pass.h"
+#include "train/samples.h"
 
 /* Largest number of source tokens in a batch of the validation on a device. */
 #define MAX_TOKENS_DEVICE 16384
@@ -304,26 +305,13 @@ static Err translate_lines(TranslateTask *t, Comm *comm, Str *text) {
   return stopped > 0 ? err_set(ERR_STOPPED, "stopped within a validation") : ERR_OK;
 }
 
-/* Adds a cell, up to the first NUL, which ends a cell. */
-static void add_cell(TaskSamples *samples, const char *text, size_t len) {
-  str_addn(&samples->cells, text, strnlen(text, len));
-  str_addc(&samples->cells, '\0');
-}
-
-/* Adds a row with the names of the columns. */
-static void begin_samples(TaskSamples *samples) {
-  static const char *const names[] = {"source", "translation", "reference"};
-  samples->columns = sizeof names / sizeof *names;
-  samples->rows = 1;
-  for (size_t i = 0; i < samples->columns; i++) add_cell(samples, names[i], strlen(names[i]));
-}
-
 static void show_sample(const TranslateTask *t, size_t i, const char *text, size_t len,
                         TaskSamples *samples) {
-  if (samples->rows == 0) begin_samples(samples);
-  add_cell(samples, t->line[0][i].text, t->line[0][i].len);
-  add_cell(samples, text, len);
-  add_cell(samples, t->line[1][i].text, t->line[1][i].len);
+  static const char *const names[] = {"source", "translation", "reference"};
+  samples_begin(samples, names, sizeof names / sizeof *names);
+  samples_add_cell(samples, t->line[0][i].text, t->line[0][i].len);
+  samples_add_cell(samples, text, len);
+  samples_add_cell(samples, t->line[1][i].text, t->line[1][i].len);
   samples->rows++;
   log_info("  %.*s", (int)t->line[0][i].len, t->line[0][i].text);
   log_info("    -> %.*s", (int)len, text);
@@ -359,11 +347,9 @@ static const OptSpec search_options[] = {
     COUNT("beam-size", "N", "4", 1, 64, "train", "Search", "Beam size"),
     REAL("length-penalty", "P", "0.6", 0, 10, "train", "Search",
          "Exponent of the length penalty: scores are divided by ((5 + length) / 6)^P"),
-    COUNT("samples", "N", "3", 0, 1000, "train", "What to show",
-          "Translations to print at each validation, with their references"),
     {0},
 };
-static const OptSpec *const options[] = {search_options, NULL};
+static const OptSpec *const options[] = {search_options, sample_options, NULL};
 static const char *const free_options[] = {"beam-size", "length-penalty", "samples", NULL};
 
 static Err read_options(void *own, const OptSet *opts) {

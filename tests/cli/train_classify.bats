@@ -109,6 +109,45 @@ refused() {
   grep -q '  [0-9]* labels/s  [0-9]* texts/s  ' labels.log
 }
 
+# samples RUN: prints the last samples, a line each: text, predicted, label.
+samples() {
+  perl -MJSON::PP -ne 'my $r = decode_json($_); $last = $r->{samples} if $r->{samples};
+    END { print "$_->{text}\t$_->{predicted}\t$_->{label}\n" for @$last }' "$1/samples.jsonl"
+}
+
+@test "validations show texts with predicted and true labels, in the log and in samples.jsonl" {
+  local options=("${SMALL[@]}" --no-quiet --steps 30 --valid-every 30)
+  "$TRIREME" train --data classes --run show-classes "${options[@]}" > /dev/null 2> shown.log
+  samples show-classes > got
+  cat got
+  [ "$(wc -l < got)" -eq 3 ]
+  # The texts and labels are the first rows of valid.csv.
+  perl -ne 'print "$1\t$2\n" if $. > 1 && /^"(.*)","(.*)"\r$/' classes/valid.csv | head -3 > want
+  diff want <(cut -f 1,3 got)
+  cut -f 2 got | perl -ne 'exit 1 unless /^(yes|no) \((0\.[5-9][0-9]|1\.00)\)$/'
+  grep -qF "    -> $(head -1 got | cut -f 2)" shown.log
+  grep -qF "    == $(head -1 got | cut -f 3)" shown.log
+  "$TRIREME" train --data labels --run show-labels "${options[@]}" --samples 60 > /dev/null 2> /dev/null
+  samples show-labels | cut -f 3 | sort -u > got
+  cat got
+  grep -qx 'good, loud' got
+  grep -qx 'none' got
+  grep -q 'loud unknown' got
+  "$TRIREME" train --data numbers --run show-numbers "${options[@]}" > /dev/null 2> /dev/null
+  samples show-numbers | perl -F'\t' -lane 'exit 1 unless $F[1] =~ /^score -?[0-9.]+(e-?[0-9]+)?$/ && $F[2] =~ /^score [012]$/'
+  fit classes show-none --steps 2 --valid-every 1 --samples 0 > /dev/null
+  [ ! -e show-none/samples.jsonl ]
+}
+
+@test "a data set whose valid.csv is gone is trained without samples" {
+  cp -R classes no-rows
+  chmod -R u+w no-rows
+  rm no-rows/valid.csv
+  "$TRIREME" train --data no-rows --run on-no-rows "${SMALL[@]}" --steps 2 --valid-every 1 > /dev/null 2> log
+  grep -q 'warning: .*valid.csv.*; validations show no samples' log
+  [ ! -e on-no-rows/samples.jsonl ]
+}
+
 @test "a classifier learns classes that words decide; the task follows from the data set" {
   run -0 fit classes learned --steps 60 --valid-every 30 --save-every 30
   [[ "$output" == *"best: macro-F1 "*" at step "* ]]

@@ -310,7 +310,7 @@ completions() {
   diff -r "$root/recipes" dest/usr/share/trireme/recipes
   run dest/usr/bin/trireme prepare --recipe no-such-recipe --out out
   [ "$status" -eq 2 ]
-  for recipe in "$root"/recipes/*/; do [[ "$output" == *"$(basename "$recipe")"* ]]; done
+  for recipe in "$root"/recipes/*/recipe.conf; do [[ "$output" == *"$(basename "${recipe%/*}")"* ]]; done
   [ ! -e out ]
   run make -C "$root" uninstall BUILD="$build" DESTDIR="$PWD/dest" PREFIX=/usr
   [ "$status" -eq 0 ]

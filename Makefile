@@ -171,6 +171,9 @@ $(BUILD)/tests/check_%: $(BUILD)/tests/ranks/check_%.c.o $(leaks) $(BUILD)/libtr
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
 $(BUILD)/tests/%: $(BUILD)/tests/tools/%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@
+# Loads a plug-in, which calls functions of libtrireme.a.
+$(BUILD)/tests/nccl_ranks: $(BUILD)/tests/tools/nccl_ranks.c.o $(leaks) $(BUILD)/libtrireme.a
+	$(call say,LINK)$(LINK) $(LDFLAGS) $< $(leaks) $(whole) $(LDLIBS) -o $@
 .SECONDARY: # keeps the object files of the tests
 
 # Installs only the packages that are missing.

@@ -28,6 +28,14 @@ setup() {
   export LD_LIBRARY_PATH="$BATS_FILE_TMPDIR/nccl${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 }
 
+@test "collectives in the order of other work, in many buckets and pieces; an abort while ranks are missing" {
+  for n in 1 $(fewer 3 2); do
+    run timeout -k 5 300 "$TRIREME_TOOLS/nccl_ranks" $n
+    echo "$output"
+    [ "$output" = "$n ranks: all right" ]
+  done
+}
+
 @test "nccl.c and the host give the same bits on 2 and 3 ranks, sharded or not, in fp32 and bf16" {
   need_mpi
   for n in $(fewer '2 3' 2); do

@@ -38,12 +38,13 @@ model=(--preset tiny --d-model 128 --ffn-dim 256 --heads 2 --encoder-layers 1 --
   --batch-tokens 512 --micro-batches 8 --seed 1 --lr-scheduler constant --lr 5e-4 --warmup-steps 10 --clip-norm 1
   --valid-every 0 --average-checkpoints 0 --save-every 100000 --log-every 1 --device cuda --rank-timeout 10s)
 
+under=()  # a command that runs each rank
 # ranks N RUN [OPTION…]: trains on N ranks. A rank's death is hidden from mpirun, which would end the
 # other ranks before they can name it.
 ranks() {
   local n=$1 run=$2
   shift 2
-  local command=("$root/tests/ranks/outlive" timeout -k 5 100 "$trireme" train --data "$T/set" --run "$T/$run" "${model[@]}" "$@")
+  local command=("$root/tests/ranks/outlive" timeout -k 5 100 "${under[@]}" "$trireme" train --data "$T/set" --run "$T/$run" "${model[@]}" "$@")
   if [ "$n" -eq 1 ]; then "${command[@]}"; else mpirun -n "$n" "${command[@]}"; fi
 }
 
@@ -106,7 +107,15 @@ killed() {
     grep -q "^trireme: .*rank $rank on .*: process [0-9]* died" "$T/log"
 }
 
+# sanitized N: no rank uses memory wrongly, with every collective
+sanitized() {
+  local under=("$sanitizer" --tool memcheck --error-exitcode 9)
+  ranks "$1" sanitized --quiet --steps 2 --allreduce-transport nccl --shard-optimizer --allreduce-dtype bf16
+}
+sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
+
 for n in "${counts[@]}"; do
+  check "$n ranks: streams, buckets, pieces and an abort" env TRIREME_PLUGIN_PATH="$build" "$build/tests/nccl_ranks" "$n"
   equal="--shard-optimizer --bucket-size $((16 * n))k"  # buckets of one unit (16 kB) for each rank
   check "$n ranks: all-reduce in many buckets, the bits of the host" compare "$n" "$n" --bucket-size 32k
   check "$n ranks: a sharded optimizer, the bits of the host" compare "$n" "equal$n" $equal
@@ -120,6 +129,7 @@ for n in "${counts[@]}"; do
   check "$n ranks: one is killed in an all-gather" killed "$n" 0 all-gather:20 $equal
   check "$n ranks: one is killed in a reduce" killed "$n" 1 reduce:8 --shard-optimizer
   check "$n ranks: one is killed in a broadcast" killed "$n" $((n / 2)) broadcast:8 --shard-optimizer
+  if [ "$n" -eq 2 ] && [ -n "$sanitizer" ]; then check "$n ranks: memcheck" sanitized "$n"; fi
 done
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

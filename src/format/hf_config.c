@@ -2,6 +2,7 @@
 #include "format/hf_config.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -89,6 +90,20 @@ Err hf_flag(const HfConfig *hf, const char *key, bool fallback, bool *value) {
   if (j && !json_is_boolean(j))
     return err_set(ERR_WORK, "%s: \"%s\" must be true or false", hf->path, key);
   *value = j ? json_is_true(j) : fallback;
+  return ERR_OK;
+}
+
+Err hf_read_max_length(const char *dir, int *length) {
+  HfConfig hf;
+  char path[FILE_PATH_MAX];
+  *length = INT_MAX;
+  TRY(file_join(path, dir, "tokenizer_config.json"));
+  if (!place_exists(path)) return ERR_OK;
+  TRY(hf_open_file(&hf, dir, "tokenizer_config.json", CONFIG_LIMIT, /*reals=*/true));
+  double found = json_number_value(get_value(&hf, "model_max_length"));
+  hf_close(&hf);
+  if (found >= 4 && found < INT_MAX)
+    *length = (int)found; /* room for special tokens and one more */
   return ERR_OK;
 }
 

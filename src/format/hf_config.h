@@ -31,6 +31,10 @@ NODISCARD Err hf_real(const HfConfig *hf, const char *key, double min, double ma
                       double fallback, float *value);
 NODISCARD Err hf_flag(const HfConfig *hf, const char *key, bool fallback, bool *value);
 
+/* Sets the number of tokens to which the tokenizer of a directory cuts texts: "model_max_length" of
+ * tokenizer_config.json; INT_MAX if there is no such file or limit. */
+NODISCARD Err hf_read_max_length(const char *dir, int *length);
+
 /* Returns the class of the model, such as "BertForMaskedLM": the first of "architectures"; NULL if there
  * is none. Valid until hf_close. */
 const char *hf_architecture(const HfConfig *hf);

@@ -121,8 +121,7 @@ Err bert_check_config(const BertConfig *c) {
   if (!bert_is_classifier(c) && c->labels != 0)
     return err_set(ERR_USAGE, "a BERT model with head %s has no labels, not %d", heads[c->head],
                    c->labels);
-  if (c->head == BERT_HEAD_MLM && c->pooler != BERT_POOLER_NONE)
-    return err_set(ERR_USAGE, "a BERT model with head mlm has no pooler, not %s",
-                   poolers[c->pooler]);
+  if (c->head == BERT_HEAD_MLM && c->pooler == BERT_POOLER_RELU)
+    return err_set(ERR_USAGE, "a BERT model with head mlm has no pooler of kind relu");
   return ERR_OK;
 }

@@ -23,7 +23,8 @@ typedef enum {
 } BertHead;
 
 /* The dense layer between the hidden state of [CLS] and the classifier. TANH: BERT and RoBERTa.
- * RELU: DistilBERT. NONE: the classifier reads the hidden state. */
+ * RELU: DistilBERT. NONE: the classifier reads the hidden state. An imported masked language model may
+ * have one, which its head does not use: classifiers that start from the model do. */
 typedef enum { BERT_POOLER_NONE, BERT_POOLER_TANH, BERT_POOLER_RELU } BertPooler;
 
 typedef struct {

@@ -36,9 +36,7 @@ Err export_check_bert(const Export *e) {
   BertPooler pooler = is_distil ? BERT_POOLER_RELU : BERT_POOLER_TANH;
   if (bert_is_classifier(c) && c->pooler != pooler)
     return refuse_form(e, "its classifier has another pooler");
-  if (c->head == BERT_HEAD_MLM && c->pooler != BERT_POOLER_NONE)
-    return refuse_form(e, "it predicts masked tokens and has a pooler");
-  if (c->head == BERT_HEAD_NONE && c->pooler != BERT_POOLER_NONE && c->pooler != pooler)
+  if (!bert_is_classifier(c) && c->pooler != BERT_POOLER_NONE && c->pooler != pooler)
     return refuse_form(e, "it has another pooler");
   if (is_distil && c->norm_epsilon != DISTIL_EPSILON)
     return refuse_form(e, "the epsilon of its layer norms is not 1e-12");

@@ -20,13 +20,16 @@ static Err refuse_form(const Export *e, const char *why) {
 
 static Err check_marian(const Export *e) {
   const TransformerConfig *c = &e->translator;
-  char why[128];
+  char why[160];
   if (c->pre_norm) return refuse_form(e, "its layer norms are before the sublayers (pre-norm)");
   if (c->tying != TIE_ALL)
     return refuse_form(e, "its embeddings of source, target and output are not all tied");
   if (c->norm_epsilon != MARIAN_EPSILON) {
-    snprintf(why, sizeof why, "the epsilon of its layer norms is %g instead of %g",
-             (double)c->norm_epsilon, (double)MARIAN_EPSILON);
+    snprintf(
+        why, sizeof why,
+        "the epsilon of its layer norms is %g, while that of MarianMT is always %g and not in "
+        "config.json",
+        (double)c->norm_epsilon, (double)MARIAN_EPSILON);
     return refuse_form(e, why);
   }
   if (!e->tokenizer.pair_)

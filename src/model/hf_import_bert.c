@@ -56,12 +56,21 @@ static void find_prefix(BertImport *m) {
   if (!tensors_find(&m->in->source, name)) m->prefix[0] = '\0';
 }
 
-/* A base model may have been saved without its pooler. */
+/* A base model may have been saved without its pooler, and a masked language model with one: that of
+ * the pretraining, with which a classifier starts. */
 static void find_pooler(BertImport *m) {
   char name[64];
   snprintf(name, sizeof name, "%spooler.dense.weight", m->prefix);
-  if (m->config.head == BERT_HEAD_NONE && !tensors_find(&m->in->source, name))
-    m->config.pooler = BERT_POOLER_NONE;
+  if (m->form == HF_DISTILBERT || bert_is_classifier(&m->config)) return;
+  m->config.pooler = tensors_find(&m->in->source, name) ? BERT_POOLER_TANH : BERT_POOLER_NONE;
+}
+
+/* Texts are cut to the length that the tokenizer was saved with, if the model reads longer ones. */
+static Err read_max_tokens(BertImport *m) {
+  int most = m->config.max_positions - m->config.position_offset, found;
+  TRY(hf_read_max_length(m->in->from, &found));
+  m->config.max_tokens = found < most ? found : 0;
+  return ERR_OK;
 }
 
 static Err read_weights(BertImport *m) {
@@ -172,6 +181,7 @@ static Err read_labels(BertImport *m, const HfConfig *hf) {
 static Err read_model(BertImport *m, const HfConfig *hf) {
   TRY(hf_bert_read_config(&m->config, m->form, hf));
   TRY(read_tokenizer(m));
+  TRY(read_max_tokens(m));
   TRY(read_labels(m, hf));
   TRY(hf_open_tensors(m->in));
   find_prefix(m);

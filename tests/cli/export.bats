@@ -46,7 +46,7 @@ setup() {
 
 @test "models of the BERT family are exported to the files they were imported from" {
   local bert=$BATS_TEST_DIRNAME/../golden/bert_import
-  for form in bert mlm roberta distil base; do
+  for form in bert mlm roberta distil base roberta_mlm distil_mlm number; do
     "$TRIREME" import --quiet --from "$bert/$form" --out "$T/$form"
     "$TRIREME" export "$T/$form" --quiet --to hf --out "$T/$form-hf"
     "$TRIREME" import --quiet --from "$T/$form-hf" --out "$T/$form-back"

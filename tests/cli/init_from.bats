@@ -72,6 +72,15 @@ same_weights() {
   run -1 prepare refused --label-column class --tokenizer roberta/model.json
 }
 
+@test "a classifier starts with the pooler of a masked language model that was saved with one" {
+  local golden="$BATS_TEST_DIRNAME/../golden/bert_import"
+  "$TRIREME" import --quiet --from "$golden/roberta_mlm" --out pretrained
+  prepare letters --label-column class --vocab "$golden/roberta/vocab.json" --max-tokens 12
+  run -0 "$TRIREME" train --data letters --run pooled --init-from pretrained "${STILL[@]}"
+  [[ "$output" == *"31 of 33 weights are those of pretrained"* ]]
+  [[ "$output" == *"initialised: classifier.weight, classifier.bias"* ]]
+}
+
 @test "a classifier starts from a masked language model with a new pooler and a new head" {
   run -0 train masked --init-from mlm
   [[ "$output" == *"29 of 33 weights are those of mlm"* ]]

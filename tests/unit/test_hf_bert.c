@@ -25,13 +25,11 @@ static void import_model(const char *from, const char *to) {
   assert_true(imported.parameters > 0);
 }
 
-/* Imports a golden model to the scratch directory "model" and opens it. */
-static void open_imported(Fixture *f, const char *dir, bool reference) {
+/* Imports a model to the scratch directory "model" and opens it. */
+static void open_model(Fixture *f, const char *from, bool reference) {
   ModelConfig config;
   StoreSums sums;
-  char from[96];
   float *w;
-  snprintf(from, sizeof from, GOLDEN "%s", dir);
   import_model(from, "model");
   OK(store_load_config(&config, &sums, at("model")));
   open_config(f, bert_config(&config), reference, /*training=*/false);
@@ -40,10 +38,16 @@ static void open_imported(Fixture *f, const char *dir, bool reference) {
   for (size_t i = 0; i < p->count; i++) { /* open_config filled f->w with the golden weights */
     size_t n = p->param[i].rows * p->param[i].cols;
     const float *a = w + p->param[i].offset, *b = f->w + p->param[i].offset;
-    if (memcmp(a, b, n * sizeof *a) != 0) fail_msg("%s: %s differs", dir, p->param[i].name);
+    if (memcmp(a, b, n * sizeof *a) != 0) fail_msg("%s: %s differs", from, p->param[i].name);
   }
   memcpy(f->w, w, p->padded * sizeof *w);
   mem_free(w);
+}
+
+static void open_imported(Fixture *f, const char *dir, bool reference) {
+  char from[96];
+  snprintf(from, sizeof from, GOLDEN "%s", dir);
+  open_model(f, from, reference);
 }
 
 static void check_output(Fixture *f, const char *path, const char *name, size_t n) {
@@ -70,6 +74,44 @@ static void test_imported_logits_equal_transformers(void **state) {
   }
 }
 
+static BertConfig load_config(void) {
+  ModelConfig config;
+  OK(store_load_config(&config, NULL, at("model")));
+  return *bert_config(&config);
+}
+
+/* Heads whose golden file is in the directory of the model. */
+static void test_imported_heads_of_other_forms_equal_transformers(void **state) {
+  static const struct {
+    const char *dir;
+    BertHead head;
+    BertPooler pooler;
+    size_t logits;
+  } cases[] = {{"roberta_mlm", BERT_HEAD_MLM, BERT_POOLER_TANH, MASKED * 29},
+               {"distil_mlm", BERT_HEAD_MLM, BERT_POOLER_NONE, MASKED * 29},
+               {"number", BERT_HEAD_SQUARE, BERT_POOLER_TANH, TEXTS}};
+  (void)state;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Fixture f;
+    char path[96];
+    snprintf(path, sizeof path, GOLDEN "%s/logits.safetensors", cases[i].dir);
+    open_imported(&f, cases[i].dir, /*reference=*/false);
+    assert_int_equal(f.bert->config.head, cases[i].head);
+    assert_int_equal(f.bert->config.pooler, cases[i].pooler);
+    check_output(&f, path, "logits", cases[i].logits);
+    close_fixture(&f);
+  }
+}
+
+static void test_import_keeps_the_length_to_which_texts_are_cut(void **state) {
+  (void)state;
+  import_model(GOLDEN "number", "model");
+  assert_int_equal(load_config().max_tokens, 10);
+  assert_int_equal(bert_max_tokens(&(BertConfig){.max_positions = 14, .max_tokens = 10}), 10);
+  import_model(GOLDEN "bert", "model"); /* model_max_length has 31 digits */
+  assert_int_equal(load_config().max_tokens, 0);
+}
+
 static void test_imported_base_model_has_the_hidden_state_of_transformers(void **state) {
   Fixture f;
   (void)state;
@@ -78,12 +120,6 @@ static void test_imported_base_model_has_the_hidden_state_of_transformers(void *
   assert_int_equal(f.bert->config.pooler, BERT_POOLER_TANH);
   check_output(&f, GOLDEN "base/hidden.safetensors", "hidden", TOKENS * 32);
   close_fixture(&f);
-}
-
-static BertConfig load_config(void) {
-  ModelConfig config;
-  OK(store_load_config(&config, NULL, at("model")));
-  return *bert_config(&config);
 }
 
 static void assert_contents(const char *path, const char *expected) {
@@ -162,15 +198,20 @@ static void test_import_sets_the_head_by_the_problem_type(void **state) {
   static const struct {
     const char *type;
     BertHead head;
-  } cases[] = {{"\"multi_label_classification\"", BERT_HEAD_SIGMOID},
-               {"\"regression\"", BERT_HEAD_SQUARE},
-               {"null", BERT_HEAD_SOFTMAX}};
+    const char *golden;
+  } cases[] = {{"\"multi_label_classification\"", BERT_HEAD_SIGMOID,
+                GOLDEN "../bert/sigmoid.safetensors"},
+               {"\"regression\"", BERT_HEAD_SQUARE, GOLDEN "../bert/square.safetensors"},
+               {"null", BERT_HEAD_SOFTMAX, GOLDEN "../bert/softmax.safetensors"}};
   (void)state;
   for (size_t i = 0; i < 3; i++) {
+    Fixture f;
     copy_model("bert");
     edit_file("config.json", "\"single_label_classification\"", cases[i].type);
-    import_model(at("copy"), "model");
-    assert_int_equal(load_config().head, cases[i].head);
+    open_model(&f, at("copy"), /*reference=*/false);
+    assert_int_equal(f.bert->config.head, cases[i].head);
+    check_output(&f, cases[i].golden, "logits", logit_count(&f));
+    close_fixture(&f);
   }
 }
 
@@ -292,6 +333,8 @@ static void test_model_with_one_segment_reads_pairs(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_imported_logits_equal_transformers),
+      cmocka_unit_test(test_imported_heads_of_other_forms_equal_transformers),
+      cmocka_unit_test(test_import_keeps_the_length_to_which_texts_are_cut),
       cmocka_unit_test(test_imported_base_model_has_the_hidden_state_of_transformers),
       cmocka_unit_test(test_import_takes_over_vocabulary_rules_and_labels),
       cmocka_unit_test(test_import_sets_the_head_by_the_problem_type),

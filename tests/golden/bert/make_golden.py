@@ -16,8 +16,8 @@ import os
 import numpy as np
 import torch
 from safetensors.numpy import save_file
-from transformers import (BertConfig, BertForMaskedLM, BertForSequenceClassification, DistilBertConfig,
-                          DistilBertForSequenceClassification, RobertaConfig, RobertaForSequenceClassification)
+from transformers import (BertConfig, BertForMaskedLM, BertForSequenceClassification, DistilBertConfig, DistilBertForMaskedLM,
+                          DistilBertForSequenceClassification, RobertaConfig, RobertaForMaskedLM, RobertaForSequenceClassification)
 
 D, H, FF, L, V, POSITIONS, LABELS = 32, 4, 48, 2, 29, 14, 3
 PAD, MASK = 0, 4
@@ -44,8 +44,9 @@ def value(name, n):
 
 
 def names(form):
-    """Pairs of our name and the names of Hugging Face whose tensors it holds, one below the other."""
-    distil, roberta = form == "distil", form == "roberta"
+    """Pairs of our name and the names of Hugging Face whose tensors it holds, one below the other. Of the
+    forms roberta_mlm and distil_mlm, which have no golden file here, ../bert_import has models."""
+    distil, roberta = form.startswith("distil"), form.startswith("roberta")
     base = "distilbert." if distil else "roberta." if roberta else "bert."
     e = base + "embeddings."
     both = lambda ours, theirs, parts: [(f"{ours}.{a}", [f"{t}.{b}" for t in theirs]) for a, b in parts]
@@ -65,10 +66,12 @@ def names(form):
                      [l + "attention.output.LayerNorm"], [l + "intermediate.dense"], [l + "output.dense"], [l + "output.LayerNorm"]]
         for part, theirs in zip(["attention.in", "attention.out", "attention.norm", "feed.up", "feed.down", "feed.norm"], parts):
             out += both(f"{ours}.{part}", theirs, norm if "norm" in part else linear)
-    if form == "mlm":
+    if form.endswith("mlm"):
         t = "cls.predictions.transform."
-        return out + both("mlm.transform", [t + "dense"], linear) + both("mlm.norm", [t + "LayerNorm"], norm) + \
-            [("mlm.bias", ["cls.predictions.bias"])]
+        dense, layer_norm, bias = (("vocab_transform", "vocab_layer_norm", "vocab_projector.bias") if distil else
+                                   ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias") if roberta else
+                                   (t + "dense", t + "LayerNorm", "cls.predictions.bias"))
+        return out + both("mlm.transform", [dense], linear) + both("mlm.norm", [layer_norm], norm) + [("mlm.bias", [bias])]
     out += both("pooler", ["pre_classifier" if distil else "classifier.dense" if roberta else "bert.pooler.dense"], linear)
     return out + both("classifier", ["classifier.out_proj" if roberta else "classifier"], linear)
 
@@ -79,13 +82,13 @@ def build(form):
                  attention_probs_dropout_prob=0, num_labels=LABELS, layer_norm_eps=1e-12)
     kind = dict(sigmoid="multi_label_classification", square="regression").get(form, "single_label_classification")
     if form == "mlm": return BertForMaskedLM(BertConfig(max_position_embeddings=POSITIONS, **common, **sizes))
-    if form == "roberta":
+    if form.startswith("roberta"):
         config = RobertaConfig(max_position_embeddings=POSITIONS + 2, type_vocab_size=1, problem_type=kind, **common, **sizes)
-        return RobertaForSequenceClassification(config)
-    if form == "distil":
+        return RobertaForMaskedLM(config) if form.endswith("mlm") else RobertaForSequenceClassification(config)
+    if form.startswith("distil"):
         config = DistilBertConfig(max_position_embeddings=POSITIONS, dim=D, n_layers=L, n_heads=H, hidden_dim=FF, dropout=0,
                                   attention_dropout=0, seq_classif_dropout=0, num_labels=LABELS, problem_type=kind, **common)
-        return DistilBertForSequenceClassification(config)
+        return DistilBertForMaskedLM(config) if form.endswith("mlm") else DistilBertForSequenceClassification(config)
     return BertForSequenceClassification(BertConfig(max_position_embeddings=POSITIONS, problem_type=kind, **common, **sizes))
 
 
@@ -94,20 +97,20 @@ def inputs(form):
     pad = lambda rows, rest: torch.tensor([r + [rest] * (longest - len(r)) for r in rows])
     ids = [list(t) for t in TEXTS]
     labels = dict(sigmoid=torch.tensor(TRUTHS).double(), square=torch.tensor(NUMBERS).double()).get(form, torch.tensor(CLASSES))
-    if form == "mlm":
+    if form.endswith("mlm"):
         truth = [[-100] * len(t) for t in TEXTS]
         for t, places in MASKED.items():
             for p in places: truth[t][p], ids[t][p] = TEXTS[t][p], MASK
         labels = pad(truth, -100)
     out = dict(input_ids=pad(ids, PAD), attention_mask=pad([[1] * len(t) for t in TEXTS], 0), labels=labels)
-    if form == "roberta": out["position_ids"] = torch.arange(longest)[None].expand(len(TEXTS), -1) + 2
-    elif form != "distil":
+    if form.startswith("roberta"): out["position_ids"] = torch.arange(longest)[None].expand(len(TEXTS), -1) + 2
+    elif not form.startswith("distil"):
         out["token_type_ids"] = pad([[0] * n + [1] * (len(t) - n) for t, n in zip(TEXTS, FIRST)], 0)
     return out
 
 
 def logits_of(form, result):
-    if form != "mlm": return result.logits.detach()
+    if not form.endswith("mlm"): return result.logits.detach()
     return torch.cat([result.logits[t, places].detach() for t, places in MASKED.items()])
 
 

@@ -8,6 +8,9 @@ safetensors.
   roberta  RobertaForSequenceClassification: byte-level BPE with a few letters; texts.tsv has texts, their
            ids and probabilities
   distil   DistilBertForSequenceClassification: vocab.txt without tokenizer_config.json
+  roberta_mlm  RobertaForMaskedLM, with a pooler, which transformers leaves out; logits.safetensors has its logits
+  distil_mlm   DistilBertForMaskedLM; the same
+  number       BertForSequenceClassification with one label, a number; the same
   base     BertModel in several files; hidden.safetensors has its last hidden state
 """
 import importlib.util
@@ -17,8 +20,8 @@ import shutil
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
-from transformers import BertConfig, BertModel, BertTokenizer, RobertaForSequenceClassification, RobertaTokenizer
+from safetensors.numpy import load_file, save_file
+from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizer, RobertaForSequenceClassification, RobertaTokenizer
 
 here = pathlib.Path(__file__).parent
 spec = importlib.util.spec_from_file_location("golden", here / ".." / "bert" / "make_golden.py")
@@ -88,6 +91,34 @@ with open(here / "roberta" / "texts.tsv", "w") as out, torch.no_grad():
 
 save("distil", fill(golden.build("distil"), "distil"))
 write_vocab("distil")
+
+def save_logits(name, model, form):
+    batch = golden.inputs(form)
+    del batch["labels"]
+    with torch.no_grad(): logits = golden.logits_of(form, model.double()(**batch))
+    save_file({"logits": np.ascontiguousarray(logits.numpy().astype(np.float32))}, here / name / "logits.safetensors")
+
+
+for form in ("roberta_mlm", "distil_mlm"):
+    model = fill(golden.build(form), form)
+    if form == "roberta_mlm": model.config.pad_token_id = 1
+    save(form, model)
+    (here / form / "generation_config.json").unlink(missing_ok=True)
+    if form == "distil_mlm": write_vocab(form)
+    save_logits(form, model, form)
+weights = load_file(here / "roberta_mlm" / "model.safetensors")
+weights["roberta.pooler.dense.weight"] = golden.value("pooler.weight", golden.D**2).reshape(golden.D, golden.D)
+weights["roberta.pooler.dense.bias"] = golden.value("pooler.bias", golden.D)
+save_file(weights, here / "roberta_mlm" / "model.safetensors", {"format": "pt"})
+
+config = golden.build("square").config
+config.num_labels = 1
+config.problem_type = None
+model = fill(BertForSequenceClassification(config), "square")
+save("number", model)
+write_vocab("number")
+(here / "number" / "tokenizer_config.json").write_text('{"do_lower_case": true, "model_max_length": 10}\n')
+save_logits("number", model, "square")
 
 config = golden.build("softmax").config
 model = fill(BertModel(BertConfig(**{**config.to_dict(), "architectures": None})), "softmax", "bert.")

@@ -25,6 +25,7 @@
 #define TICK 50
 /* Seconds after which a process that cannot be killed is reported. */
 #define STUCK_TIME 5.0
+#define SEND_LIMIT 2.0 /* seconds to send the reason of the agent's end to the head */
 
 static Err send_hello(Agent *a) {
   int cpu[CORES_MAX];
@@ -84,7 +85,7 @@ static Err begin_generation(Agent *a, json_t *body) {
 /* Stores how the launch has ended. */
 static void note_end(Agent *a, const json_t *body) {
   a->is_over = true;
-  if (a->origin == AGENT_OF_HEAD) return;
+  if (a->origin != AGENT_OF_USER) return;
   a->end = (Err)protocol_between(body, "status", ERR_OK, ERR_STOPPED, ERR_OK);
   snprintf(a->why, sizeof a->why, "%s", protocol_text(body, "text"));
 }
@@ -308,6 +309,35 @@ static void end_processes(void) {
   }
 }
 
+/* Sends a warning to the head, which adds the name of this machine. */
+static void send_warning(void *agent, const char *label, const char *line) {
+  Agent *a = agent;
+  size_t len = strlen(a->host);
+  (void)label;
+  if (strncmp(line, a->host, len) == 0 && str_starts(line + len, ": ")) line += len + 2;
+  Err lost =
+      protocol_send(a->head, MSG_WARNING, json_pack("{s:o}", "text", protocol_make_text(line)));
+  (void)lost; /* the loop reports the loss of the head */
+}
+
+/* Sends the current error, for which this agent ends, to the head. Returns true if it has taken it:
+ * it then closes the channel. */
+static bool send_reason(Agent *a) {
+  double limit = progress_clock() + SEND_LIMIT;
+  send_warning(a, "", err_message());
+  if (channel_end(a->head)) return false;
+  while (progress_clock() < limit) {
+    struct pollfd fds[2];
+    int count;
+    bool is_sent = channel_unsent(a->head) == 0;
+    if (channel_advance(a->head)) return is_sent;
+    for (Frame f; channel_next(a->head, &f);) {}
+    channel_events(a->head, fds, &count);
+    poll(fds, (nfds_t)count, TICK);
+  }
+  return false;
+}
+
 /* Implements agent_run, in a process whose children were all started by the agent. At the end,
  * end_processes kills every child. */
 static Err serve_launch(Channel *head, const char *name, AgentOrigin origin) {
@@ -317,6 +347,7 @@ static Err serve_launch(Channel *head, const char *name, AgentOrigin origin) {
              .signals = -1,
              .dir.lock = -1,
              .peer = PEER_AGENT_CLOSED};
+  if (origin == AGENT_OF_SRUN) log_divert(send_warning, &a);
   Err err = set_up(&a, name);
   channel_set_heartbeat(head, HEARTBEAT_EVERY, HEARTBEAT_LIMIT);
   if (!err) err = send_hello(&a);
@@ -330,6 +361,11 @@ static Err serve_launch(Channel *head, const char *name, AgentOrigin origin) {
   agent_dir_remove(&a.dir);
   process_close(&a.listener);
   process_close(&a.signals);
+  if (origin == AGENT_OF_SRUN) log_divert(NULL, NULL);
+  if (err == ERR_WORK && origin == AGENT_OF_SRUN) {
+    err_give(&why);
+    if (send_reason(&a)) log_mute(); /* the head prints it */
+  }
   channel_close(a.head);
   json_decref(a.begin);
   mem_free(a.process);

@@ -29,6 +29,7 @@ enum {
   MSG_CLEAR,  /* generation: no process of the generation is left */
   MSG_FAILED, /* generation, text: the agent cannot execute a request */
   MSG_LEAVE,  /* reason: the machine is about to leave (its agent received SIGTERM or SIGINT) */
+  MSG_WARNING, /* text: a warning of the agent, which the head prints with the machine's name */
 
   /* Head to agent: */
   MSG_BEGIN = 24, /* begins a generation; pack_begin in supervisor_start.c sets its members */

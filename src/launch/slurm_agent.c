@@ -163,7 +163,7 @@ Err slurm_run_agent(void) {
   if (!err)
     err = protocol_send(head, MSG_SLURM_NODE,
                         json_pack("{s:i, s:s}", "node", number, "name", name));
-  if (!err) return agent_run(head, name, AGENT_OF_HEAD);
+  if (!err) return agent_run(head, name, AGENT_OF_SRUN);
   ErrRecord why = err_copy();
   channel_close(head);
   return err_give(&why);

@@ -46,6 +46,8 @@ struct Source {
   Err (*advance)(void *self, double now);
   /* Returns the next machine that has arrived; false: none. */
   bool (*next)(void *self, Arrival *arrival);
+  /* Called when the agent of the machine `name` has set itself up (MSG_HELLO). NULL: not needed. */
+  void (*ready)(void *self, const char *name);
   /* Called when the machine `name` is lost, after its channel was closed. The Source may start
    * its agent again; after LOSS_LEFT only if it is the agent of this machine. */
   void (*lost)(void *self, const char *name, Loss loss, double now);

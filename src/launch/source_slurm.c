@@ -1,5 +1,5 @@
 /* Agents of a Slurm allocation: one srun for all nodes, later one for each node that was lost. srun
- * runs only until its agents have connected.
+ * runs only until its agents have set themselves up.
  * Depends on source_slurm.h, slurm, door, process, network. */
 #include "launch/source_slurm.h"
 
@@ -33,8 +33,9 @@ typedef enum {
   NODE_STARTING,
   NODE_ARRIVED,
   NODE_CONNECTED,
-  NODE_LOST, /* the agent of this node is started again */
-  NODE_LEFT  /* the node has left on purpose and is not tried again */
+  NODE_READY, /* its agent has set itself up */
+  NODE_LOST,  /* the agent of this node is started again */
+  NODE_LEFT   /* the node has left on purpose and is not tried again */
 } NodeState;
 
 typedef struct {
@@ -42,6 +43,8 @@ typedef struct {
   char name[SOURCE_NAME_MAX]; /* "" until its agent has connected */
   Channel *ready;
   double retry_at, delay;
+  double release_time; /* when the srun of its agent was killed; 0: it runs */
+  bool keeps_srun;     /* its agent seems to have ended with srun: srun is not killed again */
 } Node;
 
 /* A process of srun. */
@@ -51,14 +54,13 @@ typedef struct {
   int in;
   ProcessLines lines; /* reads srun's standard output and standard error */
   char last[256];
+  bool is_released; /* it was killed, because its agents do not need it any more */
 } StepRun;
 
 typedef struct {
   const SlurmAllocation *allocation;
   bool has_nproc, has_begun; /* has_begun: every node has arrived once */
   Door *door;
-  double release_time; /* when the last srun was killed whose agents had connected; 0: none */
-  bool keeps_srun;     /* this Slurm ends the agents with srun, so srun is not killed */
   SlurmMeeting meeting;
   char line[SLURM_LINE_MAX];
   Node *node;
@@ -178,33 +180,35 @@ static Err watch_steps(Slurm *s, double now) {
     read_lines(r);
     if (waitpid(r->pid, &status, WNOHANG) == 0) continue;
     read_lines(r);
-    Err err = judge_end(s, r, status, now);
+    Err err = r->is_released ? ERR_OK : judge_end(s, r, status, now);
     close_step(r);
     TRY(err);
   }
   return ERR_OK;
 }
 
-/* Returns true if the agents of all nodes of a job step have connected. */
-static bool has_connected(const Slurm *s, const StepRun *r) {
+/* Returns true if the agents of a job step do not need srun any more. */
+static bool can_release(const Slurm *s, const StepRun *r) {
   for (int i = 0; i < s->allocation->nodes; i++) {
+    const Node *n = &s->node[i];
     if (r->node >= 0 && r->node != i) continue;
-    if (s->node[i].state == NODE_STARTING) return false;
+    bool is_starting = n->state == NODE_STARTING || n->state == NODE_ARRIVED;
+    if (is_starting || n->state == NODE_CONNECTED || n->keeps_srun) return false;
   }
   return true;
 }
 
-/* Kills srun when its agents have connected; Slurm lets them run on. scancel sends SIGTERM to srun
- * too, which then kills its tasks at once, before the ranks have saved. srun has a child process in
- * its group that cancels the job step if srun ends alone, so the group is killed. */
+/* Kills srun when its agents are ready; Slurm lets them run on. Until then srun passes on why an
+ * agent cannot begin. scancel sends SIGTERM to srun too, which then kills its tasks at once, before
+ * the ranks have saved. srun has a child process in its group that cancels the job step if srun ends
+ * alone, so the group is killed. watch_steps reaps srun. */
 static void release_steps(Slurm *s, double now) {
   for (StepRun *r = s->step; r < s->step + STEPS; r++) {
-    if (!r->pid || s->keeps_srun || !has_connected(s, r)) continue;
-    read_lines(r);
+    if (!r->pid || r->is_released || !can_release(s, r)) continue;
     kill(-r->pid, SIGKILL);
-    waitpid(r->pid, NULL, 0);
-    close_step(r);
-    s->release_time = now;
+    r->is_released = true;
+    for (int i = 0; i < s->allocation->nodes; i++)
+      if (r->node < 0 || r->node == i) s->node[i].release_time = now;
   }
 }
 
@@ -230,8 +234,8 @@ static Err take_agent(Slurm *s, Channel **channel, const Frame *f) {
   Node *n = NULL;
   /* An agent of a later job step is found by the name of its node. */
   for (int i = 0; i < s->allocation->nodes && !n; i++) {
-    bool is_same = strcmp(s->node[i].name, name) == 0 && s->node[i].state != NODE_CONNECTED;
-    if (is_same) n = &s->node[i];
+    bool is_connected = s->node[i].state == NODE_CONNECTED || s->node[i].state == NODE_READY;
+    if (strcmp(s->node[i].name, name) == 0 && !is_connected) n = &s->node[i];
   }
   bool is_number = number >= 0 && number < s->allocation->nodes;
   if (!n && is_number && !s->node[number].name[0]) n = &s->node[number];
@@ -243,6 +247,7 @@ static Err take_agent(Slurm *s, Channel **channel, const Frame *f) {
   memcpy(n->name, name, sizeof name);
   n->ready = *channel;
   n->state = NODE_ARRIVED;
+  n->release_time = 0;
   *channel = NULL;
   return ERR_OK;
 }
@@ -312,12 +317,33 @@ static bool take_arrival(void *self, Arrival *arrival) {
   return false;
 }
 
-static void note_lost(void *self, const char *name, Loss loss, double now) {
+static void note_ready(void *self, const char *name) {
   Slurm *s = self;
-  if (s->release_time > 0 && now - s->release_time < RELEASE_TIME) s->keeps_srun = true;
   for (int i = 0; i < s->allocation->nodes; i++) {
     Node *n = &s->node[i];
-    if (n->state != NODE_CONNECTED || strcmp(n->name, name) != 0) continue;
+    if (n->state == NODE_CONNECTED && strcmp(n->name, name) == 0) n->state = NODE_READY;
+  }
+}
+
+/* Keeps the next srun of a node whose agent failed so soon after srun was killed that it may have
+ * ended with it, as with a Slurm that ends a job step with its srun. */
+static void check_release(Node *n, double now) {
+  bool is_soon = n->release_time > 0 && now - n->release_time < RELEASE_TIME;
+  if (!is_soon || n->keeps_srun) return;
+  n->keeps_srun = true;
+  log_warn(
+      "%s: its agent ended within %.0f s after srun was ended; srun is kept running for this "
+      "node from now on, and scancel may then end its ranks before they have saved",
+      n->name, RELEASE_TIME);
+}
+
+static void note_lost(void *self, const char *name, Loss loss, double now) {
+  Slurm *s = self;
+  for (int i = 0; i < s->allocation->nodes; i++) {
+    Node *n = &s->node[i];
+    bool is_connected = n->state == NODE_CONNECTED || n->state == NODE_READY;
+    if (!is_connected || strcmp(n->name, name) != 0) continue;
+    if (loss == LOSS_FAILURE) check_release(n, now);
     /* The agent had started, so the delay before the next attempt is reset. */
     if (loss == LOSS_FAILURE) n->delay = RETRY_FIRST;
     mark_lost(n, now);
@@ -397,6 +423,7 @@ Err source_slurm_open(Source *source, const SlurmAllocation *allocation, bool ha
                      .poll_for = poll_for,
                      .advance = advance_agents,
                      .next = take_arrival,
+                     .ready = note_ready,
                      .lost = note_lost,
                      .close = close_source};
   return ERR_OK;

@@ -12,6 +12,7 @@
 #include "launch/supervisor_internal.h"
 
 static void handle_hello(Supervisor *s, Machine *m, const json_t *body, double now) {
+  if (m->source->ready) m->source->ready(m->source->self, m->name);
   if (machine_read_hello(m, body)) {
     console_warn(s->console, "%s", err_message());
     supervisor_send(
@@ -181,6 +182,8 @@ static Err handle_frame(Supervisor *s, Machine *m, const Frame *f, double now) {
     handle_hello(s, m, body, now);
   else if (f->type == MSG_LEAVE)
     handle_leave(s, m, body, now);
+  else if (f->type == MSG_WARNING)
+    console_warn(s->console, "%s: %s", m->name, protocol_text(body, "text"));
   else if (f->type >= PEER_SEND && f->type <= PEER_LAST)
     supervisor_handle_peer(s, m, f->type, body);
   else if (f->type == MSG_NETWORK_PORTS || f->type == MSG_NETWORK_RESULT)

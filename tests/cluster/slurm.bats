@@ -159,6 +159,17 @@ has_resumed() { [ "$(grep -c "2 ranks on 2 machines" log)" -eq 2 ]; }
   until_true nothing_runs
 }
 
+@test "an agent that cannot begin says why, with the name of its node" {
+  mapfile -t options < <(training --steps 3)
+  on h2 mount -t tmpfs -o nr_inodes=1 none /dev/shm  # full
+  on h3 sbatch --nodes=2 --output=log "$BATCH" "${options[@]}"
+  until_true has_log "warning: h2: cannot make a directory .*No space left on device" || { cat log; false; }
+  on h2 umount /dev/shm
+  until_true has_log "done at step 3" || { cat log; false; }
+  until_true has_no_job
+  until_true nothing_runs
+}
+
 @test "a node whose agent was killed is used again" {
   mapfile -t options < <(training --steps 1000000 --save-every 5)
   on h3 sbatch --nodes=2 --output=log "$BATCH" "${options[@]}"

@@ -21,6 +21,7 @@ typedef struct {
   Arrival waiting[AGENTS];
   int count;
   bool is_broken; /* cannot yield machines any more */
+  int readies;    /* calls of Source.ready */
   int losses;
   Loss last_loss;
 } FakeSource;
@@ -66,6 +67,12 @@ UNUSED static bool take_arrival(void *self, Arrival *arrival) {
   return true;
 }
 
+UNUSED static void note_ready(void *self, const char *name) {
+  FakeSource *f = self;
+  (void)name;
+  f->readies++;
+}
+
 UNUSED static void note_lost(void *self, const char *name, Loss loss, double now) {
   FakeSource *f = self;
   (void)name;
@@ -89,6 +96,7 @@ UNUSED static Fixture *open_fixture(LaunchSpec spec) {
                        .poll_for = poll_for,
                        .advance = advance_agents,
                        .next = take_arrival,
+                       .ready = note_ready,
                        .lost = note_lost,
                        .close = close_source};
   spec.argv = command;

@@ -457,6 +457,21 @@ static void test_agent_that_cannot_start_leaves_standard_input_open(void **state
   assert_int_equal(status, 0);
 }
 
+/* Nobody reads the standard error of an agent that srun has started. */
+static void test_agent_of_srun_that_cannot_start_tells_the_head_why(void **state) {
+  (void)state;
+  Fixture f;
+  int status;
+  start_agent_as(&f, use_up_descriptors, AGENT_OF_SRUN);
+  json_t *body = expect(&f, MSG_WARNING);
+  assert_non_null(strstr(protocol_text(body, "text"), "signalfd: "));
+  json_decref(body);
+  channel_close(f.channel);
+  assert_int_equal(waitpid(f.pid, &status, 0), f.pid);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), ERR_WORK);
+}
+
 static void connect_stub(const char *path, int *fd) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
@@ -606,6 +621,7 @@ int main(void) {
       cmocka_unit_test(test_agent_ignored_hangup_stays_ignored),
       cmocka_unit_test(test_agent_below_a_parent_gets_its_signals),
       cmocka_unit_test(test_agent_that_cannot_start_leaves_standard_input_open),
+      cmocka_unit_test(test_agent_of_srun_that_cannot_start_tells_the_head_why),
       cmocka_unit_test(test_agent_without_descriptors_pauses_and_accepts_later),
       cmocka_unit_test(test_agent_dir_without_room_names_the_reason_and_leaves_nothing),
       cmocka_unit_test(test_stub_adopted_by_the_agent_starts_no_rank),

@@ -3,12 +3,18 @@
  * source_slurm. */
 #include "support.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/progress.h"
+#include "launch/protocol.h"
 #include "launch/source_slurm.h"
 
 static void clear_variables(void) {
@@ -154,6 +160,12 @@ static void install_srun(const char *body) {
   setenv("PATH", scratch, 1);
 }
 
+static void drop_warning(void *context, const char *label, const char *line) {
+  (void)context;
+  (void)label;
+  (void)line;
+}
+
 static void test_slurm_srun_that_fails_ends_the_launch(void **state) {
   (void)state;
   SlurmAllocation a = {.nodes = 2};
@@ -163,7 +175,7 @@ static void test_slurm_srun_that_fails_ends_the_launch(void **state) {
   OK(source_slurm_open(&source, &a, false));
   assert_int_equal(source.expected, 2);
   Err err = ERR_OK;
-  log_mute();
+  log_divert(drop_warning, NULL);
   for (double limit = progress_clock() + 60; !err && progress_clock() < limit;) {
     struct pollfd fds[64];
     poll(fds, (nfds_t)source.poll_for(source.self, fds, 64), 20);
@@ -175,6 +187,7 @@ static void test_slurm_srun_that_fails_ends_the_launch(void **state) {
       "srun ended (exit status 3) before all agents had connected: srun: error: Unable to "
       "create step");
   source.close(source.self);
+  log_divert(NULL, NULL);
 }
 
 static void test_slurm_missing_srun_is_an_error(void **state) {
@@ -184,6 +197,201 @@ static void test_slurm_missing_srun_is_an_error(void **state) {
   setenv("PATH", "/nonexistent", 1);
   assert_int_equal(source_slurm_open(&source, &a, false), ERR_WORK);
   assert_says("cannot start srun");
+}
+
+/* Tests with agents that the test plays, and a script that is killed as srun is. The test controls
+ * the clock of the source. */
+
+#define NODES 2
+
+typedef struct {
+  SlurmAllocation allocation;
+  Source source;
+  Channel *agent[NODES]; /* the agents' ends of the channels */
+  Channel *head[NODES];  /* the ends that the source has handed over */
+  double now;
+  char printed[2048]; /* warnings of the source */
+} Cluster;
+
+static void take_warning(void *context, const char *label, const char *line) {
+  Cluster *c = context;
+  size_t used = strlen(c->printed);
+  snprintf(c->printed + used, sizeof c->printed - used, "%s%s\n", label, line);
+}
+
+/* Each srun writes its process id and stores the line for the agents. */
+static Cluster *open_cluster(void) {
+  char body[1000];
+  Cluster *c = calloc(1, sizeof *c);
+  assert_non_null(c);
+  c->allocation.nodes = NODES;
+  c->now = progress_clock();
+  snprintf(body, sizeof body,
+           "PATH=/usr/bin:/bin; cd %s\n"
+           "read -r line; echo \"$line\" > line.new; mv line.new line\n"
+           "echo $$ > pid.new; mv pid.new pid; while :; do sleep 1; done",
+           scratch);
+  unlink(at("line"));
+  unlink(at("pid"));
+  install_srun(body);
+  log_divert(take_warning, c);
+  OK(source_slurm_open(&c->source, &c->allocation, false));
+  return c;
+}
+
+static void close_cluster(Cluster *c) {
+  for (int i = 0; i < NODES; i++) {
+    channel_close(c->agent[i]);
+    channel_close(c->head[i]);
+  }
+  c->source.close(c->source.self);
+  log_divert(NULL, NULL);
+  free(c);
+}
+
+static void advance_cluster(Cluster *c) {
+  Arrival arrival;
+  OK(c->source.advance(c->source.self, c->now));
+  while (c->source.next(c->source.self, &arrival))
+    c->head[arrival.name[1] - '0'] = arrival.channel;
+  for (int i = 0; i < NODES; i++)
+    if (c->agent[i]) assert_int_equal(channel_advance(c->agent[i]), ERR_OK);
+  poll(NULL, 0, 1);
+}
+
+/* Returns the process id of the srun that was started last. */
+static pid_t await_srun(Cluster *c) {
+  Str text = {0};
+  while (!file_exists(at("pid"))) advance_cluster(c);
+  OK(file_read(at("pid"), 64, &text));
+  pid_t pid = (pid_t)atoi(str_text(&text));
+  str_free(&text);
+  unlink(at("pid"));
+  return pid;
+}
+
+static bool is_running(pid_t pid) {
+  return kill(pid, 0) == 0;
+}
+
+/* Connects the agent of node i, as far as its MSG_SLURM_NODE. */
+static void connect_node(Cluster *c, int i) {
+  SlurmMeeting meeting;
+  Str line = {0};
+  char name[] = {'n', (char)('0' + i), '\0'};
+  OK(file_read(at("line"), SLURM_LINE_MAX, &line));
+  OK(slurm_parse_meeting(&meeting, str_text(&line)));
+  str_free(&line);
+  struct sockaddr_in to = {.sin_family = AF_INET,
+                           .sin_port = htons((uint16_t)meeting.port),
+                           .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+  OK(channel_open_secure(&c->agent[i], fd, &meeting.key, HANDSHAKE_CLIENT, "head"));
+  OK(protocol_send(c->agent[i], MSG_SLURM_NODE,
+                   json_pack("{s:i, s:s}", "node", i, "name", name)));
+}
+
+static void await_arrivals(Cluster *c, int nodes) {
+  int arrived = 0;
+  while (arrived < nodes) {
+    advance_cluster(c);
+    arrived = 0;
+    for (int i = 0; i < NODES; i++) arrived += c->head[i] != NULL;
+  }
+}
+
+/* Starts both agents; srun is killed after they are ready. Returns its process id. */
+static pid_t start_nodes(Cluster *c) {
+  pid_t srun = await_srun(c);
+  for (int i = 0; i < NODES; i++) connect_node(c, i);
+  await_arrivals(c, NODES);
+  return srun;
+}
+
+static void lose_node(Cluster *c, int i, Loss loss) {
+  char name[] = {'n', (char)('0' + i), '\0'};
+  channel_close(c->agent[i]);
+  channel_close(c->head[i]);
+  c->agent[i] = NULL;
+  c->head[i] = NULL;
+  c->source.lost(c->source.self, name, loss, c->now);
+}
+
+static void test_slurm_srun_runs_until_every_agent_is_ready(void **state) {
+  (void)state;
+  Cluster *c = open_cluster();
+  pid_t srun = start_nodes(c);
+  c->source.ready(c->source.self, "n0");
+  for (int turn = 0; turn < 5; turn++) advance_cluster(c);
+  assert_true(is_running(srun));
+  c->source.ready(c->source.self, "n1");
+  while (is_running(srun)) advance_cluster(c);
+  assert_string_equal(c->printed, "");
+  close_cluster(c);
+}
+
+/* Starts node 1 again after it was lost `seconds` after srun was killed. Returns its srun, after
+ * its agent is ready. */
+static pid_t restart_node(Cluster *c, double seconds, Loss loss) {
+  pid_t first = start_nodes(c);
+  c->source.ready(c->source.self, "n0");
+  c->source.ready(c->source.self, "n1");
+  while (is_running(first)) advance_cluster(c);
+  c->now += seconds;
+  lose_node(c, 1, loss);
+  c->now += 6; /* RETRY_FIRST */
+  pid_t srun = await_srun(c);
+  connect_node(c, 1);
+  await_arrivals(c, NODES);
+  c->source.ready(c->source.self, "n1");
+  for (int turn = 0; turn < 5; turn++) advance_cluster(c);
+  return srun;
+}
+
+static void test_slurm_srun_is_kept_for_a_node_whose_agent_ended_with_it(void **state) {
+  (void)state;
+  Cluster *c = open_cluster();
+  pid_t kept = restart_node(c, 1, LOSS_FAILURE);
+  assert_true(is_running(kept));
+  assert_ptr_equal(strstr(c->printed, "warning: n1: its agent ended within 5 s after srun"),
+                   c->printed);
+  /* Node 0 is not concerned. */
+  c->now += 100;
+  lose_node(c, 0, LOSS_FAILURE);
+  c->now += 6;
+  pid_t srun = await_srun(c);
+  connect_node(c, 0);
+  await_arrivals(c, NODES);
+  c->source.ready(c->source.self, "n0");
+  while (is_running(srun)) advance_cluster(c);
+  assert_true(is_running(kept));
+  kill(-kept, SIGKILL); /* as it ends with its agent */
+  close_cluster(c);
+}
+
+static void test_slurm_srun_is_killed_again_for_a_node_that_was_lost_later(void **state) {
+  (void)state;
+  Cluster *c = open_cluster();
+  pid_t srun = restart_node(c, 6, LOSS_FAILURE);
+  while (is_running(srun)) advance_cluster(c);
+  assert_string_equal(c->printed, "");
+  close_cluster(c);
+}
+
+static void test_slurm_node_that_leaves_does_not_keep_srun(void **state) {
+  (void)state;
+  Cluster *c = open_cluster();
+  pid_t srun = start_nodes(c);
+  c->source.ready(c->source.self, "n0");
+  c->source.ready(c->source.self, "n1");
+  while (is_running(srun)) advance_cluster(c);
+  lose_node(c, 1, LOSS_LEFT);
+  c->now += 100;
+  for (int turn = 0; turn < 5; turn++) advance_cluster(c);
+  assert_false(file_exists(at("pid")));
+  assert_string_equal(c->printed, "");
+  close_cluster(c);
 }
 
 #define TEST(name)      cmocka_unit_test_setup(name, begin)
@@ -202,6 +410,10 @@ int main(void) {
       TEST(test_slurm_wrong_line_is_refused),
       SRUN_TEST(test_slurm_srun_that_fails_ends_the_launch),
       SRUN_TEST(test_slurm_missing_srun_is_an_error),
+      SRUN_TEST(test_slurm_srun_runs_until_every_agent_is_ready),
+      SRUN_TEST(test_slurm_srun_is_kept_for_a_node_whose_agent_ended_with_it),
+      SRUN_TEST(test_slurm_srun_is_killed_again_for_a_node_that_was_lost_later),
+      SRUN_TEST(test_slurm_node_that_leaves_does_not_keep_srun),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

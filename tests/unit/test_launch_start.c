@@ -326,8 +326,30 @@ static void test_start_reports_before_a_generation_are_ignored(void **state) {
   close_fixture(f);
 }
 
+static void test_start_source_learns_that_an_agent_is_ready(void **state) {
+  (void)state;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .min = 2, .max = 2});
+  connect_agent(f, 1, TRIREME_VERSION);
+  while (!f->from.readies) advance_all(f);
+  expect_nothing(f, 1);
+  assert_int_equal(f->from.readies, 1);
+  close_fixture(f);
+}
+
+static void test_start_warning_of_an_agent_is_printed_with_its_name(void **state) {
+  (void)state;
+  Fixture *f = open_fixture((LaunchSpec){.nproc = 1, .min = 2, .max = 2});
+  connect_agent(f, 1, TRIREME_VERSION);
+  OK(protocol_send(f->agent[1], MSG_WARNING, json_pack("{s:s}", "text", "a process hangs")));
+  expect_nothing(f, 1);
+  assert_logged("warning: host1: a process hangs\n");
+  close_fixture(f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_start_source_learns_that_an_agent_is_ready),
+      cmocka_unit_test(test_start_warning_of_an_agent_is_printed_with_its_name),
       cmocka_unit_test(test_start_machine_that_fails_twice_is_set_aside),
       cmocka_unit_test(test_start_machine_that_fails_and_is_needed_ends_the_launch),
       cmocka_unit_test(test_start_failures_of_a_machine_set_aside_do_not_count),

@@ -51,6 +51,8 @@ struct Source {
   /* Called when the machine `name` is lost, after its channel was closed. The Source may start
    * its agent again; after LOSS_LEFT only if it is the agent of this machine. */
   void (*lost)(void *self, const char *name, Loss loss, double now);
+  /* Returns the number of machines that are connected or may still connect. NULL: no limit. */
+  int (*count_open)(void *self);
   void (*close)(void *self);
 };
 

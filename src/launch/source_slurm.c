@@ -60,6 +60,7 @@ typedef struct {
 typedef struct {
   const SlurmAllocation *allocation;
   bool has_nproc, has_begun; /* has_begun: every node has arrived once */
+  bool is_over;              /* the allocation has ended: srun can start no agent any more */
   Door *door;
   SlurmMeeting meeting;
   char line[SLURM_LINE_MAX];
@@ -68,13 +69,24 @@ typedef struct {
   StepRun step[STEPS];
 } Slurm;
 
+/* Returns true if srun says that the allocation has ended. */
+static bool is_last_line(const char *line) {
+  static const char *const ends[] = {"Invalid job id specified", "Expired or invalid job",
+                                     "Job/step already completing or completed"};
+  if (!str_starts(line, "srun: ")) return false;
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+    if (strstr(line, ends[i])) return true;
+  return false;
+}
+
 /* Prints complete lines of srun as warnings, except its remark that this cluster cannot bind
  * cores: the launch does not request that. */
-static void read_lines(StepRun *r) {
+static void read_lines(Slurm *s, StepRun *r) {
   char line[PROCESS_LINE_MAX + 1];
   while (process_next_line(&r->lines, line)) {
     if (strstr(line, "lacks support for cpu binding")) continue;
     log_warn("%s", line);
+    s->is_over = s->is_over || is_last_line(line);
     snprintf(r->last, sizeof r->last, "%.255s", line);
   }
 }
@@ -177,9 +189,9 @@ static Err watch_steps(Slurm *s, double now) {
   for (StepRun *r = s->step; r < s->step + STEPS; r++) {
     int status = 0;
     if (!r->pid) continue;
-    read_lines(r);
+    read_lines(s, r);
     if (waitpid(r->pid, &status, WNOHANG) == 0) continue;
-    read_lines(r);
+    read_lines(s, r);
     Err err = r->is_released ? ERR_OK : judge_end(s, r, status, now);
     close_step(r);
     TRY(err);
@@ -291,7 +303,7 @@ static Err advance_agents(void *self, double now) {
   TRY(watch_steps(s, now));
   for (int i = 0; i < s->allocation->nodes; i++) {
     Node *n = &s->node[i];
-    if (n->state != NODE_LOST || now < n->retry_at) continue;
+    if (n->state != NODE_LOST || now < n->retry_at || s->is_over) continue;
     if (start_step(s, i) == ERR_OK)
       n->state = NODE_STARTING;
     else
@@ -351,12 +363,23 @@ static void note_lost(void *self, const char *name, Loss loss, double now) {
   }
 }
 
+static int count_open(void *self) {
+  const Slurm *s = self;
+  int open = 0;
+  for (int i = 0; i < s->allocation->nodes; i++) {
+    NodeState state = s->node[i].state;
+    bool must_start = state == NODE_STARTING || state == NODE_LOST;
+    open += state != NODE_LEFT && !(must_start && s->is_over);
+  }
+  return open;
+}
+
 /* Waits for srun, which exits after the agents. */
-static void await_step(StepRun *r, double limit) {
+static void await_step(Slurm *s, StepRun *r, double limit) {
   struct timespec pause = {.tv_nsec = 10000000};
   process_close(&r->in);
   while (waitpid(r->pid, NULL, WNOHANG) == 0) {
-    read_lines(r);
+    read_lines(s, r);
     if (progress_clock() > limit) kill(r->pid, SIGKILL);
     nanosleep(&pause, NULL);
   }
@@ -370,7 +393,7 @@ static void close_source(void *self) {
   for (int i = 0; s->node && i < s->allocation->nodes; i++) channel_close(s->node[i].ready);
   for (StepRun *r = s->step; r < s->step + STEPS; r++) {
     if (!r->pid) continue;
-    await_step(r, limit);
+    await_step(s, r, limit);
     close_step(r);
   }
   key_wipe(&s->meeting.key);
@@ -425,6 +448,7 @@ Err source_slurm_open(Source *source, const SlurmAllocation *allocation, bool ha
                      .next = take_arrival,
                      .ready = note_ready,
                      .lost = note_lost,
+                     .count_open = count_open,
                      .close = close_source};
   return ERR_OK;
 }

@@ -228,6 +228,16 @@ static void note_lost(void *self, const char *name, Loss loss, double now) {
   }
 }
 
+static int count_open(void *self) {
+  const Ssh *s = self;
+  int open = 0;
+  for (size_t i = 0; i < s->count; i++) {
+    const Entry *e = &s->entry[i];
+    open += e->is_local ? s->has_local : e->step != LEFT;
+  }
+  return open;
+}
+
 /* Waits until the agents have exited, so that no process is left when this program ends. */
 static void await_agents(Ssh *s) {
   struct timespec pause = {.tv_nsec = 10000000};
@@ -291,6 +301,7 @@ Err source_ssh_open(Source *source, const HostList *hosts, const SshOptions *opt
                      .advance = advance_agents,
                      .next = take_arrival,
                      .lost = note_lost,
+                     .count_open = count_open,
                      .close = close_source};
   return ERR_OK;
 }

@@ -6,10 +6,10 @@
  *   (MSG_HELLO)              the others   fewer than     next GATHER     next GATHER
  *                                         MAX take part
  *   machine       released   released;    member: STOP   member: 20 s to released after
- *   leaves                   member:      unless a fault save and stop;  CLEAR
- *                            GATHER       or status 2 is other: released
- *                                         known; other:
- *                                         released
+ *   leaves                   member:      unless a fault save and stop,  CLEAR
+ *                            GATHER       or status 2 is if the run can
+ *                                         known; other:  continue; other:
+ *                                         released       released
  *   machine lost  removed    member:      member: fault  member: fault   its MSG_CLEAR is
  *                            GATHER                                      not awaited
  *   cannot be     set aside  set aside,   -              -               -
@@ -28,13 +28,16 @@
  *                                                        not begun
  *   time limit    --join-    of the test: --start-       120 s (20 s if  15 s: machines without
  *                 timeout:   as "cannot   timeout,       a member        MSG_CLEAR are removed
- *                 error      be used"     --stall-       leaves): CLEAR;
- *                                         timeout: fault after a signal
- *                                                        --start-timeout
- *                                                        only
+ *                 error; at  be used"     --stall-       leaves): CLEAR;
+ *                 once if no              timeout: fault after a signal
+ *                 machine                                --start-timeout
+ *                 can come                               only
  *   first signal  the end    the end      STOP           the end after   the end after CLEAR
  *                                                        CLEAR
  *   second signal the end    the end      CLEAR          CLEAR           -
+ *
+ * If machines leave and fewer than MIN are left or can come, the launch ends after STOP and CLEAR, as
+ * after a signal.
  *
  * A phase in a cell is the phase that follows. Released: its agent gets MSG_END. The end: of the
  * launch. After CLEAR the policy decides: the end, or GATHER for the next generation.
@@ -115,6 +118,16 @@ static void announce_wait(Supervisor *s, const Gathering *g) {
               g->join_timeout - g->waited, missing, missing == 1 ? "" : "s");
 }
 
+/* Ends the launch, because too few machines are there and no other can come. */
+static void give_up_gathering(Supervisor *s, const Gathering *g) {
+  err_set(ERR_WORK,
+          "%d of the %d machines that are needed are left, and no other can join; start the "
+          "launch again where there are enough",
+          g->ready, g->min);
+  if (s->has_departed) console_say(s->console, "%s", err_message());
+  supervisor_finish(s, s->has_departed ? ERR_STOPPED : ERR_WORK, s->has_departed);
+}
+
 static void gather_machines(Supervisor *s, double now) {
   Gathering g = {.min = s->spec.min,
                  .max = s->spec.max,
@@ -125,7 +138,10 @@ static void gather_machines(Supervisor *s, double now) {
                  .join_timeout = s->spec.join_timeout};
   switch (policy_gather(&g)) {
     case GATHER_WAIT:
-      announce_wait(s, &g);
+      if (supervisor_can_gather(s))
+        announce_wait(s, &g);
+      else
+        give_up_gathering(s, &g);
       return;
     case GATHER_GIVE_UP:
       err_set(ERR_WORK,
@@ -361,7 +377,7 @@ static void fail_stop(Supervisor *s) {
 }
 
 static void end_launch(Supervisor *s) {
-  if (s->outcome == OUTCOME_USER && s->signals == 1 &&
+  if (s->outcome == OUTCOME_USER && s->signals <= 1 &&
       generation_has_failed_stop(&s->generation)) {
     fail_stop(s);
     return;
@@ -374,6 +390,11 @@ static void end_launch(Supervisor *s) {
 
 static bool has_failed(const Supervisor *s) {
   return s->outcome == OUTCOME_FAILED || s->outcome == OUTCOME_NO_RANK;
+}
+
+/* Returns true if the launch ends after this generation. */
+static bool is_stopped(const Supervisor *s) {
+  return s->signals || s->lacks_machines;
 }
 
 static void restart_workers(Supervisor *s, double now) {
@@ -399,7 +420,7 @@ static void restart_workers(Supervisor *s, double now) {
  * the command may be their cause. */
 static Err choose_decision(Supervisor *s, Decision *decision) {
   bool is_of_machine = s->generation.culprit[0] != '\0', is_aside;
-  *decision = s->signals ? POLICY_END : policy_judge(&s->policy, s->outcome);
+  *decision = is_stopped(s) ? POLICY_END : policy_judge(&s->policy, s->outcome);
   if (!has_failed(s) || *decision == POLICY_END) return ERR_OK;
   if (*decision == POLICY_FAIL && !is_of_machine) return ERR_OK;
   TRY(judge_machine(s, &is_aside));
@@ -430,7 +451,7 @@ static void await_clear(Supervisor *s, double now) {
   }
   switch (decision) {
     case POLICY_END:
-      if (s->signals && s->outcome != OUTCOME_DONE) s->outcome = OUTCOME_USER;
+      if (is_stopped(s) && s->outcome != OUTCOME_DONE) s->outcome = OUTCOME_USER;
       end_launch(s);
       return;
     case POLICY_FAIL:
@@ -449,11 +470,13 @@ static void handle_signals(Supervisor *s, int signals, double now) {
   s->is_regrouping = false;
   if (s->phase == PHASE_GATHER || s->phase == PHASE_CONNECT)
     supervisor_finish(s, ERR_STOPPED, true);
-  if (s->phase == PHASE_RUN && signals == 1) {
+  bool has_workers = s->phase == PHASE_RUN || s->phase == PHASE_STOP;
+  if (has_workers && signals == 1)
     console_say(s->console,
                 "stopping: workers save and end; a second signal ends them at once");
+  if (s->phase == PHASE_RUN && signals == 1) {
     supervisor_stop_workers(s, now);
-  } else if (s->phase == PHASE_RUN || s->phase == PHASE_STOP) {
+  } else if (has_workers) {
     s->outcome = OUTCOME_USER;
     if (signals > 1) kill_generation(s, now);
   }
@@ -464,10 +487,12 @@ bool supervisor_advance(Supervisor *s, double now, int signals) {
     supervisor_finish(s, ERR_WORK, false);
     return true;
   }
+  /* A batch system signals the head and the agents: the head's signal explains that they leave. */
+  handle_signals(s, signals, now);
+  if (s->phase == PHASE_FINISHED) return true;
   supervisor_serve_machines(s, now);
   supervisor_continue_copy(s);
   if (s->generation.number) supervisor_name_logs(s, now);
-  handle_signals(s, signals, now);
   switch (s->phase) {
     case PHASE_GATHER:
       gather_machines(s, now);

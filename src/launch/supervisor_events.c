@@ -135,12 +135,17 @@ static void handle_leave(Supervisor *s, Machine *m, const json_t *body, double n
   bool has_workers = m->is_member && s->phase != PHASE_CONNECT;
   if (m->is_leaving) return;
   m->is_leaving = true;
+  s->has_departed = true;
   snprintf(why, sizeof why, "%s leaves (%s)", m->name, protocol_text(body, "reason"));
   if (has_workers) {
+    bool is_run = s->phase == PHASE_RUN;
+    bool is_regrouping = s->phase == PHASE_STOP && s->is_regrouping;
     s->leave_time = now;
-    if (s->phase == PHASE_RUN && !is_ending(&s->generation))
+    if (((is_run && !is_ending(&s->generation)) || is_regrouping) && !supervisor_can_gather(s))
+      supervisor_stop_launch(s, why, now);
+    else if (is_run && !is_ending(&s->generation))
       supervisor_regroup(s, why, now);
-    else if (s->phase == PHASE_RUN)
+    else if (is_run)
       console_say(s->console, "%s", why);
     return;
   }

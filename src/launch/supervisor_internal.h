@@ -73,7 +73,11 @@ struct Supervisor {
   int signals;        /* number of signals received so far */
   bool is_regrouping; /* workers were stopped because machines join or leave */
   double leave_time;  /* time when a member sent MSG_LEAVE; 0: none has */
-  Outcome outcome;    /* outcome of the generation that is being killed (PHASE_CLEAR) */
+  bool has_departed;  /* a machine has sent MSG_LEAVE */
+  /* Workers were stopped because machines leave and too few can take their place: the launch ends
+   * as after a signal. */
+  bool lacks_machines;
+  Outcome outcome; /* outcome of the generation that is being killed (PHASE_CLEAR) */
 
   Err result;
   ErrRecord error;
@@ -112,7 +116,11 @@ void supervisor_send_all(Supervisor *s, uint8_t type);
 void supervisor_stop_workers(Supervisor *s, double now);
 /* Lets the workers save and stop because machines join or leave (only in PHASE_RUN). */
 void supervisor_regroup(Supervisor *s, const char *why, double now);
+/* Lets the workers save and stop because a machine leaves and too few can take its place. */
+void supervisor_stop_launch(Supervisor *s, const char *why, double now);
 int supervisor_count_ready(const Supervisor *s);
+/* Returns true if --nnodes MIN machines take part or may still come. */
+bool supervisor_can_gather(const Supervisor *s);
 /* Returns NULL if no machine has the rank. */
 Machine *supervisor_find_machine(Supervisor *s, int rank);
 /* Returns the name of a machine that may be blamed for a fault and later be excluded. Returns

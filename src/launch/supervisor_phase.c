@@ -50,6 +50,27 @@ void supervisor_regroup(Supervisor *s, const char *why, double now) {
   supervisor_stop_workers(s, now);
 }
 
+void supervisor_stop_launch(Supervisor *s, const char *why, double now) {
+  console_say(s->console,
+              "%s, and no other machine can take its place: stopping, workers save and end",
+              why);
+  s->is_regrouping = false;
+  s->lacks_machines = true;
+  if (s->phase == PHASE_RUN) supervisor_stop_workers(s, now);
+}
+
+/* A machine that is leaving does not come back, except this one, whose agent is started again. */
+bool supervisor_can_gather(const Supervisor *s) {
+  int open = 0;
+  for (int i = 0; i < s->sources; i++) {
+    if (!s->source[i].count_open) return true;
+    open += s->source[i].count_open(s->source[i].self);
+  }
+  for (size_t i = 0; i < s->machines; i++)
+    open -= s->machine[i].is_leaving && !s->machine[i].is_head;
+  return open >= s->spec.min;
+}
+
 int supervisor_count_ready(const Supervisor *s) {
   int ready = 0;
   for (size_t i = 0; i < s->machines; i++) ready += machine_is_ready(&s->machine[i]);

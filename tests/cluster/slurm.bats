@@ -159,6 +159,49 @@ has_resumed() { [ "$(grep -c "2 ranks on 2 machines" log)" -eq 2 ]; }
   until_true nothing_runs
 }
 
+# stopped: checks that the launch has stopped after a checkpoint, although it got no signal.
+stopped() {
+  cat log
+  grep -q "no other machine can take its place: stopping" log || return 1
+  grep -q "continue with: " log || return 1
+  grep -q "ended with status 3" "$RUN/launch/launch.log" || return 1
+  [ -e "$RUN/checkpoints/latest/weights.safetensors" ] || return 1
+  until_true nothing_runs
+}
+
+@test "a signal to the steps of a job alone stops it after a checkpoint" {
+  mapfile -t options < <(training --steps 1000000 --save-every 1000000)
+  on h3 sbatch --nodes=2 --output=log "$BATCH" "${options[@]}"
+  until_true has_step 2 || { cat log; false; }
+  on h3 scancel --signal=TERM --name=trireme  # without --batch the script and launch do not get it
+  until_true has_no_job
+  stopped
+}
+
+@test "an allocation of salloc that is cancelled stops the run after a checkpoint" {
+  mapfile -t options < <(training --steps 1000000 --save-every 1000000)
+  on h3 salloc --nodes=2 --job-name=trireme "$TRIREME" launch -- train "${options[@]}" > log 2>&1 3>&- &
+  until_true has_step 2 || { cat log; false; }
+  on h3 scancel --name=trireme
+  wait $! || true
+  stopped
+}
+
+@test "launch ends when its allocation has ended" {
+  local host
+  mapfile -t options < <(training --steps 1000000 --save-every 5)
+  on h3 salloc --nodes=2 --job-name=trireme "$TRIREME" launch -- train "${options[@]}" > log 2>&1 3>&- &
+  until_true has_step 6 || { cat log; false; }
+  for host in h1 h2; do
+    kill -9 "$(jobs_on $host | grep -e "launch --agent-slurm" | tail -n 1 | cut -d ' ' -f 1)"
+  done
+  on h3 scancel --name=trireme
+  wait $! || true
+  cat log
+  grep -q "0 of the 2 machines that are needed are left, and no other can join" log
+  until_true nothing_runs
+}
+
 @test "an agent that cannot begin says why, with the name of its node" {
   mapfile -t options < <(training --steps 3)
   on h2 mount -t tmpfs -o nr_inodes=1 none /dev/shm  # full

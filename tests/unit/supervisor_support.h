@@ -22,6 +22,7 @@ typedef struct {
   int count;
   bool is_broken; /* cannot yield machines any more */
   int readies;    /* calls of Source.ready */
+  int open;       /* result of Source.count_open, if limit_source was called */
   int losses;
   Loss last_loss;
 } FakeSource;
@@ -81,6 +82,11 @@ UNUSED static void note_lost(void *self, const char *name, Loss loss, double now
   f->last_loss = loss;
 }
 
+UNUSED static int count_open(void *self) {
+  const FakeSource *f = self;
+  return f->open;
+}
+
 UNUSED static void close_source(void *self) {
   (void)self;
 }
@@ -107,6 +113,12 @@ UNUSED static Fixture *open_fixture(LaunchSpec spec) {
   OK(console_open(&f->console, &(ConsoleSpec){.log_dir = scratch, .is_quiet = true}));
   OK(supervisor_open(&f->supervisor, &spec, f->console, &f->source, 1));
   return f;
+}
+
+/* Limits the number of machines that the source can bring. */
+UNUSED static void limit_source(Fixture *f, int open) {
+  f->from.open = open;
+  f->source.count_open = count_open;
 }
 
 UNUSED static void close_fixture(Fixture *f) {

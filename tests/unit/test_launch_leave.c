@@ -100,6 +100,126 @@ static void test_leave_after_status_3_continues_on_the_others(void **state) {
   close_fixture(f);
 }
 
+/* Two machines without the head's, of which at least `min` are needed; no other can come. */
+static Fixture *open_two_only(int min) {
+  LaunchSpec spec = two;
+  spec.min = min;
+  unlink(at("launch.log"));
+  Fixture *f = open_fixture(spec);
+  f->has_no_head = true;
+  limit_source(f, 2);
+  connect_agent(f, 1, TRIREME_VERSION);
+  connect_agent(f, 0, TRIREME_VERSION); /* the source returns it first */
+  begin_two(f, 1);
+  return f;
+}
+
+/* Both ranks have stopped with this status. Returns the result of the launch. */
+static Err end_stopped(Fixture *f, int status) {
+  bool is_reported;
+  for (int i = 0; i < 2; i++) send_for(f, i, MSG_WORKER_ENDED, 1, i, status, 0);
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
+  return finish(f, &is_reported);
+}
+
+static void test_leave_of_a_machine_that_nobody_can_replace_ends_the_launch(void **state) {
+  (void)state;
+  Fixture *f = open_two_only(2);
+  leave(f, 1);
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  f->now += 3600; /* saving may take long: the launch ends in any case */
+  expect_nothing(f, 0);
+  assert_int_equal(end_stopped(f, 3), ERR_STOPPED);
+  assert_logged(
+      "host1 leaves (SIGTERM), and no other machine can take its place: stopping, workers "
+      "save");
+  close_fixture(f);
+}
+
+/* A batch system sends SIGTERM to all agents, but not to the head. */
+static void test_leave_of_all_machines_ends_the_launch(void **state) {
+  (void)state;
+  Fixture *f = open_two_only(1);
+  leave(f, 1);
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  leave(f, 0);
+  expect_nothing(f, 0);
+  f->now += 21; /* the limit for machines that leave a run that goes on */
+  expect_nothing(f, 0);
+  assert_int_equal(end_stopped(f, 3), ERR_STOPPED);
+  assert_logged("host0 leaves (SIGTERM), and no other machine can take its place: stopping");
+  close_fixture(f);
+}
+
+static void test_leave_of_all_machines_and_a_failed_save_gives_status_1(void **state) {
+  (void)state;
+  Fixture *f = open_two_only(2);
+  leave(f, 1);
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  assert_int_equal(end_stopped(f, 1), ERR_WORK);
+  close_fixture(f);
+}
+
+static void test_leave_while_gathering_ends_the_launch_if_nobody_can_come(void **state) {
+  (void)state;
+  bool is_reported;
+  LaunchSpec spec = {.nproc = 1, .min = 2, .max = 2, .join_timeout = 1e9};
+  Fixture *f = open_fixture(spec);
+  f->has_no_head = true;
+  limit_source(f, 2);
+  connect_agent(f, 1, TRIREME_VERSION);
+  expect_nothing(f, 1);
+  leave(f, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_STOPPED);
+  assert_true(is_reported);
+  close_fixture(f);
+}
+
+/* As when a Slurm allocation has ended. */
+static void test_loss_of_machines_that_cannot_come_back_ends_the_launch(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_two_only(1);
+  expect_nothing(f, 0);
+  limit_source(f, 0);
+  lose_agent(f, 0);
+  lose_agent(f, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  assert_says("0 of the 1 machines that are needed are left, and no other can join");
+  close_fixture(f);
+}
+
+static void test_leave_before_the_signal_of_the_head_is_followed_by_its_answer(void **state) {
+  (void)state;
+  Fixture *f = open_two_only(1);
+  leave(f, 1);
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  f->signals = 1;
+  expect_nothing(f, 0);
+  assert_int_equal(end_stopped(f, 3), ERR_STOPPED);
+  assert_logged("stopping: workers save and end; a second signal ends them at once");
+  close_fixture(f);
+}
+
+static void test_leave_together_with_the_signal_of_the_head_is_not_continued(void **state) {
+  (void)state;
+  char text[1 << 14];
+  Fixture *f = open_two_only(1);
+  expect_nothing(f, 0);
+  leave(f, 1);
+  f->signals = 1;
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  assert_int_equal(end_stopped(f, 3), ERR_STOPPED);
+  close_fixture(f); /* writes launch.log */
+  FILE *log = fopen(at("launch.log"), "r");
+  assert_non_null(log);
+  size_t n = fread(text, 1, sizeof text - 1, log);
+  fclose(log);
+  text[n] = '\0';
+  assert_non_null(strstr(text, "stopping: workers save and end"));
+  assert_null(strstr(text, "continuing on the machines"));
+}
+
 static void test_join_whose_save_takes_too_long_is_reported(void **state) {
   (void)state;
   Fixture *f = open_two_of(three, (Hello){0});
@@ -143,6 +263,13 @@ int main(void) {
       cmocka_unit_test(test_leave_after_status_2_does_not_restart_the_ranks),
       cmocka_unit_test(test_leave_after_a_fault_does_not_wait_for_a_save),
       cmocka_unit_test(test_leave_after_status_3_continues_on_the_others),
+      cmocka_unit_test(test_leave_of_a_machine_that_nobody_can_replace_ends_the_launch),
+      cmocka_unit_test(test_leave_of_all_machines_ends_the_launch),
+      cmocka_unit_test(test_leave_of_all_machines_and_a_failed_save_gives_status_1),
+      cmocka_unit_test(test_leave_while_gathering_ends_the_launch_if_nobody_can_come),
+      cmocka_unit_test(test_loss_of_machines_that_cannot_come_back_ends_the_launch),
+      cmocka_unit_test(test_leave_before_the_signal_of_the_head_is_followed_by_its_answer),
+      cmocka_unit_test(test_leave_together_with_the_signal_of_the_head_is_not_continued),
       cmocka_unit_test(test_join_whose_save_takes_too_long_is_reported),
       cmocka_unit_test(test_join_whose_save_fails_is_reported),
   };

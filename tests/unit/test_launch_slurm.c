@@ -394,6 +394,28 @@ static void test_slurm_node_that_leaves_does_not_keep_srun(void **state) {
   close_cluster(c);
 }
 
+static void test_slurm_allocation_that_has_ended_brings_no_node(void **state) {
+  (void)state;
+  Cluster *c = open_cluster();
+  pid_t srun = start_nodes(c);
+  c->source.ready(c->source.self, "n0");
+  c->source.ready(c->source.self, "n1");
+  while (is_running(srun)) advance_cluster(c);
+  install_srun(
+      "echo 'srun: error: Unable to confirm allocation for job 7: Invalid job id specified' "
+      ">&2; "
+      "exit 1");
+  assert_int_equal(c->source.count_open(c->source.self), 2);
+  lose_node(c, 1, LOSS_FAILURE);
+  assert_int_equal(c->source.count_open(c->source.self), 2);
+  c->now += 6;
+  while (c->source.count_open(c->source.self) == 2) advance_cluster(c);
+  assert_int_equal(c->source.count_open(c->source.self), 1); /* node 0 is still connected */
+  lose_node(c, 0, LOSS_LEFT);
+  assert_int_equal(c->source.count_open(c->source.self), 0);
+  close_cluster(c);
+}
+
 #define TEST(name)      cmocka_unit_test_setup(name, begin)
 #define SRUN_TEST(name) cmocka_unit_test_setup_teardown(name, keep_path, restore_path)
 
@@ -414,6 +436,7 @@ int main(void) {
       SRUN_TEST(test_slurm_srun_is_kept_for_a_node_whose_agent_ended_with_it),
       SRUN_TEST(test_slurm_srun_is_killed_again_for_a_node_that_was_lost_later),
       SRUN_TEST(test_slurm_node_that_leaves_does_not_keep_srun),
+      SRUN_TEST(test_slurm_allocation_that_has_ended_brings_no_node),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -204,6 +205,18 @@ Err file_lock(const char *path, int *fd, bool *busy) {
   close(*fd);
   *fd = -1;
   return err;
+}
+
+#define LOCK_WAIT  1000 /* milliseconds for which file_lock_soon tries */
+#define LOCK_PAUSE 10   /* milliseconds between two attempts */
+
+Err file_lock_soon(const char *path, int *fd, bool *busy) {
+  uint64_t limit = fault_number("lock-wait", LOCK_WAIT);
+  for (uint64_t waited = 0;; waited += LOCK_PAUSE) {
+    TRY(file_lock(path, fd, busy));
+    if (!*busy || waited >= limit) return ERR_OK;
+    poll(NULL, 0, LOCK_PAUSE);
+  }
 }
 
 /* Bytes that file_check_memory leaves free: a sixteenth of the file system, RESERVE_MAX at most. */

@@ -47,6 +47,9 @@ NODISCARD Err file_program_dir(char *out);
 /* Locks the file until *fd is closed. Does not block: if another process holds the lock, sets
  * *busy and sets *fd to -1. */
 NODISCARD Err file_lock(const char *path, int *fd, bool *busy);
+/* Like file_lock, but tries for a second: another process may hold the lock for an instant, to find
+ * out whether it is free. */
+NODISCARD Err file_lock_soon(const char *path, int *fd, bool *busy);
 
 /* A buffered output file that computes its checksum while it is written and is synced at the end.
  * Set crc_only after file_create for large files, for which SHA-256 is slower than the disk. */

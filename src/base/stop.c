@@ -27,6 +27,9 @@ static void handle_signal(int signal_number) {
   if (signal_number == SIGUSR1 && asked) return;
   if (signal_number != SIGUSR1 && is_announced) {
     is_announced = false;
+    /* Whoever pressed Ctrl-C may not have seen the answer to SIGUSR1. */
+    if (answer && signal_number == SIGINT) log_answer(answer[0]);
+    errno = error;
     return;
   }
   is_announced = signal_number == SIGUSR1;

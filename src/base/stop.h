@@ -9,7 +9,8 @@
  * the program immediately. A second SIGUSR1 is ignored, because job schedulers repeat it. */
 void stop_watch(void);
 /* Like stop_watch, but the handler prints answer[0] at the first signal and answer[1] at the
- * second, after which stop_hurried() is true; the third ends the program. */
+ * second, after which stop_hurried() is true; the third ends the program. A SIGINT or SIGTERM that
+ * follows SIGUSR1 asks for the same and is not counted; SIGINT is answered again. */
 void stop_watch_twice(const char *const answer[2]);
 /* Replaces both messages during work that reacts differently to a signal; NULL restores the
  * messages of stop_watch_twice. */

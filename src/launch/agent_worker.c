@@ -333,10 +333,10 @@ Err agent_start_daemon(Agent *a, int64_t id, const json_t *argv) {
     goto done;
   }
   TRY_DONE(make_daemon_environment(a, &variables));
-  /* A batch system sends SIGTERM to all processes. mpirun and its daemons would end the ranks
+  /* A batch system sends SIGTERM or SIGUSR1 to all processes. mpirun and its daemons would end the ranks
    * before they have saved; the agent ends daemons with SIGKILL. */
   ProcessSpec spec = {
-      .argv = words.item, .env = variables.item, .dir = a->dir.path, .blocks_term = true};
+      .argv = words.item, .env = variables.item, .dir = a->dir.path, .blocks_stops = true};
   err = launch_process(a, (AgentProcess){.kind = OF_DAEMON, .id = id}, &spec);
 done:
   free_list(&words);

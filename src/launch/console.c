@@ -236,6 +236,10 @@ void console_own_run(Console *c) {
   writer_own_run(c->writer);
 }
 
+bool console_has_lost_logs(const Console *c) {
+  return writer_has_failed(c->writer);
+}
+
 bool console_has_logs(const Console *c) {
   return writer_has_dir(c->writer);
 }

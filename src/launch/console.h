@@ -41,6 +41,8 @@ NODISCARD Err console_close(Console *c);
 void console_own_run(Console *c);
 /* Returns true if there are log files: the log directory exists, and belongs to this launch. */
 bool console_has_logs(const Console *c);
+/* Returns true if lines of log files could not be written, which a warning has reported. */
+bool console_has_lost_logs(const Console *c);
 /* Adds output of a rank or of mpirun; `stream` is defined in protocol.h. Splits it into
  * lines. */
 void console_add(Console *c, uint32_t rank, uint8_t stream, const uint8_t *bytes, size_t len);

@@ -21,29 +21,30 @@ static Err refuse_dir(const char *dir) {
                  dir);
 }
 
-/* Locks DIR/lock; fails if another process has the lock. */
-static Err lock_dir(const char *dir, const char *path, int *lock) {
-  bool is_busy;
-  TRY(file_lock(path, lock, &is_busy));
-  return is_busy ? refuse_dir(dir) : ERR_OK;
-}
-
 Err log_files_check(const char *dir) {
   char path[FILE_PATH_MAX];
   int lock;
+  bool is_busy;
   TRY(file_join(path, dir, LOCK));
   if (!file_exists(path)) return ERR_OK;
-  TRY(lock_dir(dir, path, &lock));
+  TRY(file_lock_soon(path, &lock, &is_busy));
+  if (is_busy) return refuse_dir(dir);
   close(lock);
   return ERR_OK;
 }
 
 Err log_files_claim(LogFiles *l) {
   char path[FILE_PATH_MAX];
+  bool is_busy;
   if (l->lock >= 0) return ERR_OK;
   TRY(file_mkdirs(l->dir));
   TRY(file_join(path, l->dir, LOCK));
-  return lock_dir(l->dir, path, &l->lock);
+  if (l->was_refused) /* it is in use, not only for an instant */
+    TRY(file_lock(path, &l->lock, &is_busy));
+  else
+    TRY(file_lock_soon(path, &l->lock, &is_busy));
+  l->was_refused = is_busy;
+  return is_busy ? refuse_dir(l->dir) : ERR_OK;
 }
 
 /* Returns the file with this name, which may not be open yet. If all are in use, the one that was

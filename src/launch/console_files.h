@@ -21,7 +21,8 @@ typedef struct {
 
 typedef struct {
   char dir[FILE_PATH_MAX];
-  int lock; /* descriptor of DIR/lock; -1: the directory was not claimed */
+  int lock;         /* descriptor of DIR/lock; -1: the directory was not claimed */
+  bool was_refused; /* the last claim was refused: another launch uses the directory */
   LogFile file[LOG_FILES_OPEN];
   uint64_t uses;
 } LogFiles;

@@ -38,6 +38,7 @@ struct Writer {
   _Atomic uint64_t handled; /* number of lines that were written or lost */
   atomic_bool has_dir;      /* the directory is claimed, so that lines are written */
   atomic_bool owns_run;     /* the run is that of this launch (writer_own_run) */
+  atomic_bool has_failed;   /* a line could not be written, which was reported */
 
   /* Used only by the thread until it has ended: */
   char run[FILE_PATH_MAX];
@@ -49,6 +50,10 @@ struct Writer {
 
 bool writer_has_dir(const Writer *w) {
   return atomic_load(&w->has_dir);
+}
+
+bool writer_has_failed(const Writer *w) {
+  return atomic_load(&w->has_failed);
 }
 
 void writer_own_run(Writer *w) {
@@ -95,6 +100,7 @@ static void log_item(Writer *w, const LineItem *item) {
   if (!err) return;
   w->lost++;
   if (w->wrong.code) return;
+  atomic_store(&w->has_failed, true);
   log_warn("lines of log files are lost: %s", err_message());
   w->wrong = err_take(err);
 }

@@ -62,7 +62,7 @@ json_t *mpirun_command(const MpirunSpec *spec) {
   }
   add_word(words, "/bin/sh");
   add_word(words, "-c");
-  /* mpirun unblocks all signals of this shell; the stub handles SIGTERM itself. */
-  add_word(words, "trap '' TERM; exec \"$TRIREME_PROGRAM\" launch --worker");
+  /* mpirun unblocks all signals of this shell; the stub handles SIGTERM and SIGUSR1 itself. */
+  add_word(words, "trap '' TERM USR1; exec \"$TRIREME_PROGRAM\" launch --worker");
   return words;
 }

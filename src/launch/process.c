@@ -24,12 +24,15 @@ void process_close(int *fd) {
 
 /* Sets all signals to their defaults, but ignores SIGHUP: a closing terminal may send it to all
  * processes of the session, and only the head may react, by asking the ranks to save and stop. */
-static void reset_signals(bool blocks_term) {
+static void reset_signals(bool blocks_stops) {
   sigset_t blocked;
   /* Fails for SIGKILL and SIGSTOP, which cannot be changed. */
   for (int s = 1; s < NSIG; s++) signal(s, s == SIGHUP ? SIG_IGN : SIG_DFL);
   sigemptyset(&blocked);
-  if (blocks_term) sigaddset(&blocked, SIGTERM);
+  if (blocks_stops) {
+    sigaddset(&blocked, SIGTERM);
+    sigaddset(&blocked, SIGUSR1);
+  }
   sigprocmask(SIG_SETMASK, &blocked, NULL);
 }
 
@@ -55,7 +58,7 @@ static const char *become_program(const ProcessSpec *spec, pid_t parent) {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return "prctl";
     if (getppid() != parent) raise(SIGKILL); /* the parent has ended before prctl was called */
   }
-  reset_signals(spec->blocks_term);
+  reset_signals(spec->blocks_stops);
   if (spec->dir && chdir(spec->dir) != 0) return "chdir";
   if (spec->cores && sched_setaffinity(0, sizeof *spec->cores, spec->cores) != 0)
     return "sched_setaffinity";

@@ -22,11 +22,11 @@ typedef struct {
   int event;              /* becomes descriptor 3 (PROCESS_EVENT_FD); 0 or -1: none */
   const cpu_set_t *cores; /* CPU affinity; NULL: that of this process */
   bool outlives;          /* do not kill the process when the calling thread ends */
-  bool blocks_term;       /* SIGTERM stays blocked in the process */
+  bool blocks_stops;      /* SIGTERM and SIGUSR1 stay blocked in the process */
 } ProcessSpec;
 
 /* Starts argv[0] (a path, or a name searched in PATH) in its own process group, with SIGHUP
- * ignored and default handling of all other signals, except as `blocks_term` says. The kernel kills
+ * ignored and default handling of all other signals, except as `blocks_stops` says. The kernel kills
  * it when the calling thread ends, unless `outlives`. Blocks until exec has succeeded or failed; failures are returned. */
 NODISCARD Err process_start(const ProcessSpec *spec, pid_t *pid);
 /* process_start without blocking: on a file server that does not answer, chdir and exec may

@@ -136,10 +136,11 @@ void supervisor_serve_machines(Supervisor *s, double now);
 void supervisor_remove_machine(Supervisor *s, size_t i, double now);
 
 /* Functions of supervisor_start.c: */
+/* Prints the log directory, once, as soon as it has log files; or that the run is not visible here,
+ * a minute after rank 0 has created it. */
+void supervisor_name_logs(Supervisor *s, double now);
 /* Starts the workers on the members, whose addresses must be set. `include`: network for MPI
  * (mpirun.h); NULL if there is one machine. */
-/* Prints the log directory, once, as soon as it has log files. */
-void supervisor_name_logs(Supervisor *s, double now);
 NODISCARD Err supervisor_start_generation(Supervisor *s, const char *include, double now);
 /* Forwards mpirun's request for a daemon to the machine that it names. */
 void supervisor_pass_rsh(Supervisor *s, Machine *from, const json_t *body);

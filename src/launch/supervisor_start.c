@@ -161,6 +161,8 @@ void supervisor_name_logs(Supervisor *s, double now) {
   if (console_has_logs(s->console)) {
     s->has_named_logs = true;
     console_say(s->console, "log files in %s", s->spec.log_dir);
+  } else if (console_has_lost_logs(s->console)) {
+    s->has_named_logs = true; /* a warning has given the reason */
   } else if (s->run_time > 0 && now - s->run_time > VISIBLE_LIMIT) {
     s->has_named_logs = true;
     console_warn(

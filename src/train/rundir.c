@@ -100,7 +100,7 @@ static Err lock_run(const char *run, int *lock) {
   char path[FILE_PATH_MAX];
   bool busy;
   TRY(file_join(path, run, "lock"));
-  TRY(file_lock(path, lock, &busy));
+  TRY(file_lock_soon(path, lock, &busy));
   if (!busy) return ERR_OK;
   return err_set(
       ERR_WORK,

@@ -93,7 +93,8 @@ UNUSED static void close_source(void *self) {
 
 UNUSED static const char *const command[] = {"train", "--run", "x"};
 
-UNUSED static Fixture *open_fixture(LaunchSpec spec) {
+/* `run`: the run directory that train must create before there are log files; NULL: none. */
+UNUSED static Fixture *open_fixture_of(LaunchSpec spec, const char *run) {
   Fixture *f = calloc(1, sizeof *f);
   assert_non_null(f);
   f->now = progress_clock();
@@ -110,9 +111,14 @@ UNUSED static Fixture *open_fixture(LaunchSpec spec) {
   spec.log_dir = scratch;
   if (spec.join_timeout <= 0) spec.join_timeout = 60;
   if (spec.start_timeout <= 0) spec.start_timeout = 120;
-  OK(console_open(&f->console, &(ConsoleSpec){.log_dir = scratch, .is_quiet = true}));
+  ConsoleSpec console = {.log_dir = scratch, .run = run, .is_quiet = true};
+  OK(console_open(&f->console, &console));
   OK(supervisor_open(&f->supervisor, &spec, f->console, &f->source, 1));
   return f;
+}
+
+UNUSED static Fixture *open_fixture(LaunchSpec spec) {
+  return open_fixture_of(spec, NULL);
 }
 
 /* Limits the number of machines that the source can bring. */
@@ -121,15 +127,21 @@ UNUSED static void limit_source(Fixture *f, int open) {
   f->source.count_open = count_open;
 }
 
-UNUSED static void close_fixture(Fixture *f) {
+/* Returns the result of console_close, which fails if lines of log files were lost. */
+UNUSED static Err free_fixture(Fixture *f) {
   for (int i = 0; i < AGENTS; i++) {
     for (int k = 0; k < f->received[i]; k++) json_decref(f->inbox[i][k].body);
     network_peer_close(&f->peer[i]);
     channel_close(f->agent[i]);
   }
   supervisor_close(f->supervisor);
-  OK(console_close(f->console));
+  Err err = console_close(f->console);
   free(f);
+  return err;
+}
+
+UNUSED static void close_fixture(Fixture *f) {
+  OK(free_fixture(f));
 }
 
 /* Contents of an agent's MSG_HELLO. */

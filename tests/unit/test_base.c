@@ -527,6 +527,31 @@ static void test_stop_signal_after_sigusr1_asks_for_the_same(void **state) {
   assert_int_equal(WEXITSTATUS(status), 10);
 }
 
+static const char *const stop_answers[2] = {"first answer", "second answer"};
+
+/* Raises SIGUSR1 and twice SIGINT, and prints the answers to standard error. */
+static void announce_then_interrupt(void) {
+  int file = open(at("answers"), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  bool is_open = dup2(file, STDERR_FILENO) == STDERR_FILENO;
+  stop_watch_twice(stop_answers);
+  raise(SIGUSR1);
+  raise(SIGINT);
+  if (!is_open || stop_hurried()) _exit(11);
+  raise(SIGINT);
+  _exit(stop_hurried() ? 10 : 12);
+}
+
+static void test_stop_ctrl_c_after_sigusr1_is_answered(void **state) {
+  (void)state;
+  Str text = {0};
+  int status = run_child(announce_then_interrupt);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 10);
+  OK(file_read(at("answers"), 1000, &text));
+  assert_string_equal(str_text(&text), "first answer\nfirst answer\nsecond answer\n");
+  str_free(&text);
+}
+
 static void test_stop_first_signal_sets_the_flag(void **state) {
   (void)state;
   assert_false(stop_asked());
@@ -638,6 +663,7 @@ int main(void) {
       cmocka_unit_test(test_log_error_of_a_rank_is_one_write),
       cmocka_unit_test(test_stop_first_signal_sets_the_flag),
       cmocka_unit_test(test_stop_signal_after_sigusr1_asks_for_the_same),
+      cmocka_unit_test(test_stop_ctrl_c_after_sigusr1_is_answered),
       cmocka_unit_test(test_stop_second_signal_ends_the_program),
       cmocka_unit_test(test_utf8_escape_other_bytes_become_hexadecimal),
       cmocka_unit_test(test_utf8_escape_without_room_fails),

@@ -472,6 +472,43 @@ static void test_agent_of_srun_that_cannot_start_tells_the_head_why(void **state
   assert_int_equal(WEXITSTATUS(status), ERR_WORK);
 }
 
+static void log_to_file(void) {
+  int fd = open(at("stderr"), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0 || dup2(fd, STDERR_FILENO) < 0) _exit(98);
+  close(fd);
+}
+
+static void test_agent_of_a_user_says_that_it_leaves_and_has_left(void **state) {
+  (void)state;
+  Fixture f;
+  Str text = {0};
+  start_agent_as(&f, log_to_file, AGENT_OF_USER);
+  expect_only(&f, MSG_HELLO);
+  assert_int_equal(kill(f.pid, SIGINT), 0);
+  expect_only(&f, MSG_LEAVE);
+  close_agent(&f);
+  OK(file_read(at("stderr"), 4096, &text));
+  assert_string_equal(
+      str_text(&text),
+      "SIGINT: this machine leaves the run after a checkpoint; a second signal ends its ranks "
+      "at "
+      "once\nthis machine has left the run; the same command lets it join again\n");
+  str_free(&text);
+}
+
+/* A batch system sends SIGTERM and SIGUSR1 to all processes; the head decides what follows. */
+static void test_agent_daemons_outlive_the_signals_of_a_batch_system(void **state) {
+  (void)state;
+  Fixture f;
+  start_agent(&f, NULL);
+  expect_only(&f, MSG_HELLO);
+  start_command(&f, 7, "/bin/sh", "-c", "kill -TERM $$; kill -USR1 $$; exit 5");
+  json_t *body = expect(&f, MSG_PROCESS_ENDED);
+  assert_int_equal(protocol_int(body, "status", -1), 5);
+  json_decref(body);
+  close_agent(&f);
+}
+
 static void connect_stub(const char *path, int *fd) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
@@ -622,6 +659,8 @@ int main(void) {
       cmocka_unit_test(test_agent_below_a_parent_gets_its_signals),
       cmocka_unit_test(test_agent_that_cannot_start_leaves_standard_input_open),
       cmocka_unit_test(test_agent_of_srun_that_cannot_start_tells_the_head_why),
+      cmocka_unit_test(test_agent_of_a_user_says_that_it_leaves_and_has_left),
+      cmocka_unit_test(test_agent_daemons_outlive_the_signals_of_a_batch_system),
       cmocka_unit_test(test_agent_without_descriptors_pauses_and_accepts_later),
       cmocka_unit_test(test_agent_dir_without_room_names_the_reason_and_leaves_nothing),
       cmocka_unit_test(test_stub_adopted_by_the_agent_starts_no_rank),

@@ -1,5 +1,8 @@
 /* The supervisor, with the test as the agents: machines that fail, are lost or hang before
  * their ranks begin. The test controls the clock. */
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include "supervisor_support.h"
 
 /* Asserts that both machines were asked to begin generation `number`; no rank begins. */
@@ -346,10 +349,81 @@ static void test_start_warning_of_an_agent_is_printed_with_its_name(void **state
   close_fixture(f);
 }
 
+/* Starts one rank, which reports that it has created the run; the directory does not exist. */
+static Fixture *open_run(void) {
+  Fixture *f = open_fixture_of((LaunchSpec){.nproc = 1, .max_restarts = 3}, at("run"));
+  connect_agent(f, 0, TRIREME_VERSION);
+  begin(f, 1, 1);
+  OK(protocol_send(
+      f->agent[0], MSG_EVENT,
+      json_pack("{s:i, s:i, s:{s:s}}", "generation", 1, "rank", 0, "event", "event", "run")));
+  expect_nothing(f, 0);
+  return f;
+}
+
+static void make_run(void) {
+  assert_int_equal(mkdir(at("run"), 0777), 0);
+  OK(file_write(at("run/config"), "x", 1));
+}
+
+/* Returns the text of a file in the scratch directory. */
+static const char *read_text(const char *name) {
+  static char text[1 << 14];
+  FILE *file = fopen(at(name), "r");
+  assert_non_null(file);
+  size_t n = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  text[n] = '\0';
+  return text;
+}
+
+static void test_start_run_that_is_not_visible_here_is_a_warning_after_a_minute(void **state) {
+  (void)state;
+  unlink(at("launch.log"));
+  Fixture *f = open_run();
+  f->now += 59;
+  expect_nothing(f, 0);
+  f->now += 2;
+  expect_nothing(f, 0);
+  make_run(); /* the console then writes the lines that it has stored */
+  close_fixture(f);
+  assert_non_null(strstr(read_text("launch.log"),
+                         "warning: there are no log files: the run that rank 0 has created is "
+                         "not visible on this machine; pass --log-dir"));
+  OK(file_remove_all(at("run")));
+}
+
+/* Another launch writes its log files to the directory. Its name is the reason, not the run. */
+static void test_start_refused_log_directory_is_not_called_an_invisible_run(void **state) {
+  (void)state;
+  int lock;
+  bool is_busy;
+  int terminal = dup(STDERR_FILENO);
+  int file = open(at("stderr"), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  assert_int_equal(dup2(file, STDERR_FILENO), STDERR_FILENO);
+  close(file);
+  Fixture *f = open_run();
+  OK(file_lock(at("lock"), &lock, &is_busy));
+  make_run();
+  while (!console_has_lost_logs(f->console)) advance_all(f);
+  f->now += 61;
+  expect_nothing(f, 0);
+  assert_int_equal(free_fixture(f), ERR_WORK);
+  close(lock);
+  dup2(terminal, STDERR_FILENO);
+  close(terminal);
+  const char *text = read_text("stderr");
+  assert_non_null(strstr(text, "lines of log files are lost: another launch is writing"));
+  assert_null(strstr(text, "not visible"));
+  OK(file_remove_all(at("run")));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_start_source_learns_that_an_agent_is_ready),
       cmocka_unit_test(test_start_warning_of_an_agent_is_printed_with_its_name),
+      cmocka_unit_test(test_start_run_that_is_not_visible_here_is_a_warning_after_a_minute),
+      cmocka_unit_test(test_start_refused_log_directory_is_not_called_an_invisible_run),
       cmocka_unit_test(test_start_machine_that_fails_twice_is_set_aside),
       cmocka_unit_test(test_start_machine_that_fails_and_is_needed_ends_the_launch),
       cmocka_unit_test(test_start_failures_of_a_machine_set_aside_do_not_count),

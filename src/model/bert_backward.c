@@ -49,6 +49,12 @@ static void ffn_backward(Bert *m, Weights w, float *g, int layer, Flow *f) {
   swap_flow(f);
 }
 
+/* Returns true if nothing below the layer is trained, so that the gradient of its input is not
+ * needed. */
+static bool is_lowest(const Bert *m, int layer) {
+  return layer > 0 && layer == (int)m->model.frozen_layers;
+}
+
 /* Backward of the projection of all tokens to queries, keys and values. */
 static void project_backward(Bert *m, Weights w, float *g, int layer, Flow *f) {
   const Backend *b = m->model.backend;
@@ -56,6 +62,7 @@ static void project_backward(Bert *m, Weights w, float *g, int layer, Flow *f) {
   size_t d = (size_t)m->config.d_model, tokens = m->current.tokens;
   b->linear_dw(b, g + p.weight, g + p.bias, m->d_in, bert_layer_input(m, layer), tokens, d,
                3 * d, !m->model.first);
+  if (is_lowest(m, layer)) return;
   b->linear_dx(b, f->d_sum, m->d_in, bert_weight(m, w, p.weight), tokens, d, 3 * d,
                /*accumulate=*/true);
   swap_flow(f);
@@ -71,11 +78,12 @@ static void project_picks_backward(Bert *m, Weights w, float *g, int layer, Flow
   BertLinear kv = {q.weight + d * d, q.bias + d};
   bool add = !m->model.first;
   b->linear_dw(b, g + q.weight, g + q.bias, m->d_branch, m->picked, picks, d, d, add);
+  b->linear_dw(b, g + kv.weight, g + kv.bias, m->d_in, bert_layer_input(m, layer), tokens, d,
+               2 * d, add);
+  if (is_lowest(m, layer)) return;
   b->linear_dx(b, f->d_sum, m->d_branch, bert_weight(m, w, q.weight), picks, d, d,
                /*accumulate=*/true);
   b->scatter_rows(b, f->d_y, f->d_sum, m->current.pick, picks, tokens, d);
-  b->linear_dw(b, g + kv.weight, g + kv.bias, m->d_in, bert_layer_input(m, layer), tokens, d,
-               2 * d, add);
   b->linear_dx(b, f->d_y, m->d_in, bert_weight(m, w, kv.weight), tokens, d, 2 * d,
                /*accumulate=*/true);
 }
@@ -122,6 +130,14 @@ static void embed_backward(Bert *m, Weights w, float *g, const Flow *f) {
                       tokens, d, (size_t)c->segments, (size_t)c->segments, 1, none);
 }
 
+/* Returns true if backward adds to the gradient of a weight or leaves it 0; it overwrites the others.
+ * It adds to the embeddings; in MLM the decoder overwrites those of the tokens. */
+static bool needs_zeros(const Bert *m, const Param *q) {
+  if (q->offset == m->at.tokens && m->config.head == BERT_HEAD_MLM) return false;
+  if (m->model.frozen_layers && q->depth <= m->model.frozen_layers) return true;
+  return q->offset < m->at.embed_norm.gain;
+}
+
 void bert_clear_grads(const Bert *m, float *g) {
   const Backend *b = m->model.backend;
   const Params *p = &m->model.params;
@@ -129,9 +145,7 @@ void bert_clear_grads(const Bert *m, float *g) {
   for (size_t i = 0; i <= p->count; i++) {
     const Param *q = &p->param[i];
     size_t to = i < p->count ? q->offset : p->padded;
-    /* Backward adds to the embeddings. In MLM the decoder overwrites those of the tokens. */
-    bool is_tied = to == m->at.tokens && m->config.head == BERT_HEAD_MLM;
-    if (to < m->at.embed_norm.gain && !is_tied) continue;
+    if (i < p->count && needs_zeros(m, q)) continue;
     if (to > from) b->zero(b, g + from, (to - from) * sizeof *g);
     if (i < p->count) from = to + q->rows * q->cols;
   }
@@ -163,13 +177,15 @@ void bert_announce(const Bert *m, GradReady ready, void *context) {
 
 void bert_encode_backward(Bert *m, Weights w, float *g, const ModelPass *pass) {
   Flow f = {m->d_flow[0], m->d_flow[1]};
-  for (int layer = m->config.layers - 1; layer >= 0; layer--) {
+  int frozen = (int)m->model.frozen_layers, layer = m->config.layers - 1;
+  for (; layer >= frozen; layer--) {
     add_norm_backward(m, w, g, layer, 1, &f);
     ffn_backward(m, w, g, layer, &f);
     add_norm_backward(m, w, g, layer, 0, &f);
     attention_backward(m, w, g, layer, &f);
     report_layer(m, layer, pass->ready, pass->context);
   }
-  embed_backward(m, w, g, &f);
+  for (; layer >= 0; layer--) report_layer(m, layer, pass->ready, pass->context);
+  if (!frozen) embed_backward(m, w, g, &f);
   report_embeddings(m, pass->ready, pass->context);
 }

@@ -129,6 +129,10 @@ struct Model {
   /* Largest number of tokens of a batch, on the source and on the target side. */
   size_t capacity;
   bool training;
+  /* Layers whose weights, and those below them, are not trained: backward stops above them and
+   * leaves their gradients 0. Weights of Params.depth <= frozen_layers; 0: all are trained. A family
+   * that does not number its layers ignores it. */
+  uint32_t frozen_layers;
   void *arena; /* the model's memory in the backend, one block; NULL until model_allocate */
   size_t arena_bytes;
 

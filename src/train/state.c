@@ -56,6 +56,7 @@ Err state_open(ModelState *st, World *w, const TrainSpec *s, uint32_t micro_batc
   st->update = choose_update(w, s);
   TRY(new_optimizer_state(st, w, &s->optim));
   TRY(groups_new(&st->groups, &st->model->params, &s->groups));
+  st->model->frozen_layers = s->groups.freeze_layers;
   st->pass = (Pass){.backend = b,
                     .model = st->model,
                     .optim = &s->optim,

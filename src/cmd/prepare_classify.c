@@ -98,8 +98,20 @@ static void print_table(const Meta *m) {
   if (c->labels > SHOWN_ROWS) printf("  and %zu more\n", c->labels - SHOWN_ROWS);
 }
 
+static Err compare_complete(OptSet *opts, Str *differences);
+
+static const PrepareTexts texts = {fill_spec, print_table, compare_complete};
+
+static Err compare_complete(OptSet *opts, Str *differences) {
+  return prepare_texts_compare(opts, &texts, differences);
+}
+
+static Err prepare_set(OptSet *opts, Comm *comm, Ranks *ranks) {
+  return prepare_texts_set(opts, &texts, comm, ranks);
+}
+
 static Err run_classify(OptSet *opts) {
-  return prepare_texts_run(opts, "classify", fill_spec, print_table);
+  return prepare_on_ranks(opts, prepare_set);
 }
 
 const PrepareTask prepare_task_classify = {.name = "classify",

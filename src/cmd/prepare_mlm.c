@@ -33,8 +33,20 @@ static void print_table(const Meta *m) {
   prepare_texts_print(m, "divided at --max-tokens", "left out: without a word");
 }
 
+static Err compare_complete(OptSet *opts, Str *differences);
+
+static const PrepareTexts texts = {fill_spec, print_table, compare_complete};
+
+static Err compare_complete(OptSet *opts, Str *differences) {
+  return prepare_texts_compare(opts, &texts, differences);
+}
+
+static Err prepare_set(OptSet *opts, Comm *comm, Ranks *ranks) {
+  return prepare_texts_set(opts, &texts, comm, ranks);
+}
+
 static Err run_mlm(OptSet *opts) {
-  return prepare_texts_run(opts, "mlm", fill_spec, print_table);
+  return prepare_on_ranks(opts, prepare_set);
 }
 
 const PrepareTask prepare_task_mlm = {.name = "mlm",

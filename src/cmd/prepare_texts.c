@@ -1,4 +1,4 @@
-/* Options of prepare for texts, and its steps. Depends on data/prepare_classify. */
+/* Options of prepare for texts, and its steps. Depends on prepare_ranks, data/prepare_classify. */
 #include "cmd/prepare_texts.h"
 
 #include <stdio.h>
@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "base/opt_rows.h"
 #include "base/out.h"
-#include "cmd/cmd.h"
 #include "data/text_split.h"
 
 #define GROUP "Texts (--task classify or mlm)"
@@ -34,25 +33,11 @@ const OptSpec prepare_text_options[] = {
         "--vocab has capital letters"),
     {0}};
 
-const char *const prepare_texts_unused[] = {"source-lang",
-                                            "target-lang",
-                                            "bad-utf8",
-                                            "min-words",
-                                            "max-words",
-                                            "max-ratio",
-                                            "max-word-length",
-                                            "dedup",
-                                            "tokenizer-type",
-                                            "character-coverage",
-                                            "recipe",
-                                            "source-dir",
-                                            "mirror",
-                                            "download-dir",
-                                            "demo-pairs",
-                                            "convert",
-                                            "window-pairs",
-                                            "resume",
-                                            NULL};
+const char *const prepare_texts_unused[] = {
+    "source-lang", "target-lang",     "bad-utf8", "min-words",      "max-words",
+    "max-ratio",   "max-word-length", "dedup",    "tokenizer-type", "character-coverage",
+    "recipe",      "source-dir",      "mirror",   "download-dir",   "demo-pairs",
+    "convert",     "window-pairs",    NULL};
 
 Err prepare_texts_check_column(const char *option, const char *name) {
   bool is_good = name[0] && strlen(name) < LABEL_NAME_SIZE;
@@ -97,8 +82,7 @@ Err prepare_texts_begin(ClassifySpec *s, const OptSet *opts) {
   s->seed = (uint64_t)opt_count(opts, "seed");
   s->shard_bytes = (size_t)opt_count(opts, "shard-size");
   s->threads = (int)opt_count(opts, "threads");
-  if (!s->out)
-    return err_set(ERR_USAGE, "pass the directory of the data set to make: --out DIR");
+  s->resume = opt_flag(opts, "resume");
   return fill_inputs(s, opts);
 }
 
@@ -209,18 +193,15 @@ void prepare_texts_print(const Meta *m, const char *cut, const char *empty) {
   print_row(m, empty, empties);
 }
 
-Err prepare_texts_run(OptSet *opts, const char *task,
-                      Err (*fill)(ClassifySpec *s, const OptSet *opts),
-                      void (*print)(const Meta *m)) {
-  ClassifySpec spec = {0};
+static Err prepare_set(OptSet *opts, const PrepareTexts *task, Comm *comm, Ranks *ranks) {
+  ClassifySpec spec = {.ranks = ranks};
   Meta meta = {0};
-  char what[64];
-  snprintf(what, sizeof what, "prepare --task %s", task);
-  TRY(cmd_refuse_ranks(what, "call it without mpirun or srun"));
-  Err err = fill(&spec, opts);
+  Err err = ranks_agree(ranks, task->fill(&spec, opts));
+  if (spec.threads == 0) spec.threads = comm_threads(comm);
+  if (!err && ranks) log_info("ranks    %s share the texts", comm_about(comm));
   if (!err) err = prepare_classify(&spec, &meta);
-  if (!err) {
-    print(&meta);
+  if (!err && ranks_is_first(ranks)) {
+    task->print(&meta);
     printf("written to ");
     out_visible(spec.out);
     printf("\n");
@@ -228,4 +209,18 @@ Err prepare_texts_run(OptSet *opts, const char *task,
   meta_free(&meta);
   free_spec(&spec);
   return err;
+}
+
+Err prepare_texts_compare(OptSet *opts, const PrepareTexts *task, Str *differences) {
+  ClassifySpec spec = {0};
+  Err err = task->fill(&spec, opts);
+  if (!err) err = prepare_compare_texts(&spec, differences);
+  free_spec(&spec);
+  return err;
+}
+
+Err prepare_texts_set(OptSet *opts, const PrepareTexts *task, Comm *comm, Ranks *ranks) {
+  bool is_done;
+  TRY(prepare_find_complete(opts, ranks, task->compare, &is_done));
+  return is_done ? ERR_OK : prepare_set(opts, task, comm, ranks);
 }

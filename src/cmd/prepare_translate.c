@@ -1,6 +1,5 @@
-/* trireme prepare --task translate: converts the options to a PrepareSpec, connects the ranks that
- * share the work, and prints the table at the end. Depends on data/prepare, data/recipe, comm,
- * train/agree. */
+/* trireme prepare --task translate: converts the options to a PrepareSpec, and prints the table at the
+ * end. Depends on prepare_ranks, data/prepare, data/recipe. */
 #include "data/prepare.h"
 
 #include <stdio.h>
@@ -12,14 +11,12 @@
 #include "base/out.h"
 #include "base/utf8.h"
 #include "cmd/cmd.h"
+#include "cmd/prepare_ranks.h"
 #include "cmd/prepare_task.h"
 #include "data/convert.h"
 #include "data/recipe.h"
 #include "data/seen.h"
 #include "demo/demo.h"
-#include "train/agree.h"
-
-#define RANK_TIMEOUT 6 /* seconds without a heartbeat after which a rank is lost */
 
 static TextPair text_pair(const OptSet *opts, const char *name, int i) {
   if (i >= opt_times(opts, name)) return (TextPair){0};
@@ -175,11 +172,6 @@ static void print_table(const Meta *m, const char *out) {
   printf("\n");
 }
 
-static bool is_complete(const char *out) {
-  char path[FILE_PATH_MAX];
-  return file_join(path, out, "dataset.json") == ERR_OK && file_exists(path);
-}
-
 /* Refuses options that --convert does not use: it takes all settings except --out and
  * --window-pairs from the old data set. */
 static Err refuse_text_options(const OptSet *opts) {
@@ -194,16 +186,11 @@ static Err refuse_text_options(const OptSet *opts) {
   return ERR_OK;
 }
 
-static Err check_out_given(const OptSet *opts) {
-  if (opt_text(opts, "out")) return ERR_OK;
-  return err_set(ERR_USAGE, "pass the directory of the data set to make: --out DIR");
-}
-
 static Err convert_set(const OptSet *opts) {
   Meta meta;
   const char *out = opt_text(opts, "out");
   TRY(cmd_refuse_ranks("prepare --convert", "call it without mpirun or srun"));
-  TRY(check_out_given(opts));
+  TRY(prepare_check_out_given(opts));
   TRY(refuse_text_options(opts));
   TRY(convert_run(opt_text(opts, "convert"), out, (uint64_t)opt_count(opts, "window-pairs"),
                   &meta));
@@ -212,112 +199,28 @@ static Err convert_set(const OptSet *opts) {
   return ERR_OK;
 }
 
-/* The collectives of comm with the signatures of data/ranks.h. */
-
-static const char *host_of(void *comm, int rank) {
-  return comm_host(comm, rank);
-}
-
-/* Reports progress without a time limit: reading text, learning a vocabulary and writing take a
- * time that depends on the text and the disk. */
-static void report_place(void *comm, const char *place) {
-  comm_report(comm, COMM_NO_LIMIT, "%s", place);
-}
-
-static void broadcast_bytes(void *comm, const char *name, void *bytes, size_t n) {
-  comm_broadcast(comm, name, bytes, n);
-}
-
-static void allgather_bytes(void *comm, const char *name, void *all, const size_t *off) {
-  comm_allgather(comm, name, all, off);
-}
-
-static void exchange_bytes(void *comm, const char *name, const void *const *send,
-                           const size_t *send_n, void *const *recv, const size_t *recv_n) {
-  comm_exchange(comm, name, send, send_n, recv, recv_n);
-}
-
-static Ranks make_ranks(Comm *comm) {
-  return (Ranks){.rank = comm_rank(comm),
-                 .count = comm_size(comm),
-                 .context = comm,
-                 .host = host_of,
-                 .report = report_place,
-                 .broadcast = broadcast_bytes,
-                 .allgather = allgather_bytes,
-                 .exchange = exchange_bytes};
-}
-
-/* Ends communication. If all ranks have the same error, rank 0 prints it before any rank exits,
- * because mpirun kills the other ranks when one exits with an error. */
-static void leave_ranks(Comm *comm, const Ranks *ranks, Err err) {
-  bool is_agreed = err && ranks && ranks->has_agreed_error;
-  if (is_agreed) {
-    log_speaker(""); /* the error text already names the rank */
-    if (ranks->rank == 0) log_error("%s", err_message());
-    log_mute();
-  }
-  comm_close(comm, is_agreed ? ERR_OK : err);
-}
-
-static Err agree_on_options(Comm *comm, const OptSet *opts) {
-  Str options = {0};
-  opt_record(opts, &options);
-  Err err = str_check(&options);
-  if (!err) err = agree_ranks(comm, str_text(&options), "command", "prepare");
-  str_free(&options);
-  return err;
-}
-
 /* Lists the differences between these options and those of the complete data set at --out. The
  * input files of a recipe are not compared, because they would have to be downloaded. */
-static Err compare_complete(OptSet *opts, PrepareSpec *spec, Str *differences) {
+static Err compare_complete(OptSet *opts, Str *differences) {
   const char *name = opt_text(opts, "recipe");
+  PrepareSpec spec = {0};
   Recipe recipe = {0};
   Err err = name ? recipe_load(&recipe, name) : ERR_OK;
   if (!err && name)
     err = opt_parse_recipe(opts, str_text(&recipe.config), recipe.config.len, recipe.path);
-  if (!err) err = fill_options(spec, opts, recipe.generate != NULL);
-  if (!err && !name) err = fill_inputs(spec, opts);
-  if (!err) err = prepare_compare(spec, differences);
+  if (!err) err = fill_options(&spec, opts, recipe.generate != NULL);
+  if (!err && !name) err = fill_inputs(&spec, opts);
+  if (!err) err = prepare_compare(&spec, differences);
+  mem_free(spec.train);
   recipe_free(&recipe);
   return err;
-}
-
-static Err check_complete(OptSet *opts) {
-  const char *out = opt_text(opts, "out");
-  PrepareSpec spec = {0};
-  Str differences = {0};
-  Err err = compare_complete(opts, &spec, &differences);
-  if (!err && differences.len)
-    err = err_set(ERR_WORK,
-                  "%s is complete, but was made with other options: %s; give the same options, "
-                  "or another --out",
-                  out, str_text(&differences));
-  if (!err) err = prepare_tidy(out);
-  mem_free(spec.train);
-  str_free(&differences);
-  return err;
-}
-
-/* With --resume: sets *is_done if the data set at --out is complete, as seen by rank 0. */
-static Err find_complete(OptSet *opts, Ranks *ranks, bool *is_done) {
-  const char *out = opt_text(opts, "out");
-  uint8_t done = ranks_is_first(ranks) && opt_flag(opts, "resume") && is_complete(out);
-  ranks_broadcast(ranks, "data set is complete", &done, sizeof done);
-  *is_done = done;
-  if (!done) return ERR_OK;
-  TRY(ranks_agree(ranks, ranks_is_first(ranks) ? check_complete(opts) : ERR_OK));
-  log_info("%s is complete: there is nothing to resume", out);
-  return ERR_OK;
 }
 
 static Err prepare_set(OptSet *opts, Comm *comm, Ranks *ranks) {
   bool is_demo, is_done;
   PrepareSpec spec = {.ranks = ranks};
   Meta meta = {0};
-  TRY(ranks_agree(ranks, check_out_given(opts)));
-  TRY(find_complete(opts, ranks, &is_done));
+  TRY(prepare_find_complete(opts, ranks, compare_complete, &is_done));
   if (is_done) return ERR_OK;
   TRY(check_and_apply(opts, ranks, &is_demo));
   Err err = ranks_agree(ranks, fill_spec(&spec, opts, is_demo));
@@ -330,20 +233,8 @@ static Err prepare_set(OptSet *opts, Comm *comm, Ranks *ranks) {
   return err;
 }
 
-static Err prepare_on_ranks(OptSet *opts) {
-  Comm *comm;
-  TRY(comm_open(&comm, RANK_TIMEOUT));
-  cmd_introduce(comm);
-  comm_set_remedy(comm, "continue with --resume");
-  Ranks ranks = make_ranks(comm), *shared = comm_size(comm) > 1 ? &ranks : NULL;
-  Err err = agree_on_options(comm, opts);
-  if (!err) err = prepare_set(opts, comm, shared);
-  leave_ranks(comm, shared, err);
-  return err;
-}
-
 static Err run_translate(OptSet *opts) {
-  return opt_text(opts, "convert") ? convert_set(opts) : prepare_on_ranks(opts);
+  return opt_text(opts, "convert") ? convert_set(opts) : prepare_on_ranks(opts, prepare_set);
 }
 
 const PrepareTask prepare_task_translate = {.name = "translate", .run = run_translate};

@@ -3,7 +3,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/stop.h"
 #include "base/utf8.h"
 #include "data/classify_work.h"
 
@@ -22,10 +21,10 @@ Err classify_input_bytes(const ClassifyWork *w, uint64_t *bytes) {
   return ERR_OK;
 }
 
-Err classify_check_stop(void) {
-  if (!stop_asked()) return ERR_OK;
-  return err_set(ERR_STOPPED,
-                 "stopped by a signal; nothing was written: the same command begins again");
+Err classify_read_labels(ClassifyWork *w, const ClassifyRow *row) {
+  if (text_labels_read(&w->labels, row->field + w->spec->texts))
+    return err_context("%s:%" PRIu64, row->path, row->line);
+  return ERR_OK;
 }
 
 /* Who receives the rows. */
@@ -34,19 +33,17 @@ typedef struct {
   void *context;
 } Receiver;
 
-static Err read_rows(ClassifyWork *w, Table *t, const char *path, ClassifyRow *row,
-                     const Receiver *to) {
+static Err read_rows(ClassifyWork *w, Table *t, ClassifyRow *row, const Receiver *to) {
   uint64_t before = w->progress.done;
   for (uint64_t n = 0;; n++, row->index++) {
     TRY(table_row(t, &row->field));
     if (n % 256 == 0) {
-      TRY(classify_check_stop());
+      TRY(prepare_check_stop(&w->state));
       progress_set(&w->progress, before + table_bytes(t));
     }
     if (!row->field) break;
-    Err err = to->take(to->context, row);
-    if (err == ERR_STOPPED) return err;
-    if (err) return err_context("%s:%" PRIu64, path, table_line(t));
+    row->line = table_line(t);
+    TRY(to->take(to->context, row));
   }
   progress_set(&w->progress, before + table_bytes(t));
   return ERR_OK;
@@ -82,7 +79,8 @@ static Err read_table(ClassifyWork *w, size_t i, ClassifyRow *row, const Receive
   else
     kind = TABLE_TEXT;
   TRY(table_open(&t, path, kind, w->column, w->columns));
-  Err err = read_rows(w, t, path, row, to);
+  row->path = path;
+  Err err = read_rows(w, t, row, to);
   if (!err)
     err = i < split->sources ? compare_source(&split->source[i], t, path)
                              : record_source(w, row->split, t, path, row->index - first);

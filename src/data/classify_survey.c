@@ -1,5 +1,7 @@
 /* The first passes over the tables: labels, split, and the sample for a vocabulary. Depends on labels,
  * text_split, sample, text/wordpiece_train. */
+#include <inttypes.h>
+
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/classify_work.h"
@@ -9,17 +11,18 @@
 
 static Err read_train_labels(void *context, const ClassifyRow *row) {
   ClassifyWork *w = context;
-  TRY(text_labels_read(&w->labels, row->field + w->spec->texts));
+  TRY(classify_read_labels(w, row));
   if (w->rows == UINT32_MAX)
-    return err_set(ERR_WORK, "the training text has more than 4,294,967,295 rows");
+    return err_set(ERR_WORK,
+                   "%s:%" PRIu64 ": the training text has more than 4,294,967,295 rows",
+                   row->path, row->line);
   TRY(mem_grow(&w->stratum, &w->row_capacity, w->rows + 1, sizeof *w->stratum));
   w->stratum[w->rows++] = w->labels.stratum;
   return ERR_OK;
 }
 
 static Err read_other_labels(void *context, const ClassifyRow *row) {
-  ClassifyWork *w = context;
-  return text_labels_read(&w->labels, row->field + w->spec->texts);
+  return classify_read_labels(context, row);
 }
 
 static Err split_rows(ClassifyWork *w) {

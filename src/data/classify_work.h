@@ -28,6 +28,8 @@ typedef struct {
   uint32_t *stratum;
   uint8_t *part;
   size_t rows, row_capacity;
+  bool is_new;        /* OUT.partial has only files of this run */
+  uint64_t rows_done; /* with --resume: training rows that are in finished shards */
   SplitOutput output[SPLITS];
   Progress progress;
 } ClassifyWork;
@@ -36,25 +38,45 @@ typedef struct {
 typedef struct {
   Split split;    /* the split whose table this is */
   uint64_t index; /* number of the row in all tables of the split, from 0 */
+  const char *path;
+  uint64_t line; /* number of its last line in the file */
   const TableField *field;
 } ClassifyRow;
 typedef Err (*ClassifyTake)(void *context, const ClassifyRow *row);
-/* classify_rows.c: reads all tables of a split and passes their rows to `take`. Errors name the file
- * and line. Fails if a signal asks to stop. The first call for a split records the files in meta;
+/* classify_rows.c: reads all tables of a split and passes their rows to `take`. Errors of the table name
+ * the file and line. Fails if a signal asks to stop. The first call for a split records the files in meta;
  * later calls fail if a file has changed since. */
 NODISCARD Err classify_read(ClassifyWork *w, Split split, ClassifyTake take, void *context);
 /* classify_rows.c: returns the bytes of all tables, for the progress. Fails if one is not a regular
  * file. */
 NODISCARD Err classify_input_bytes(const ClassifyWork *w, uint64_t *bytes);
-/* classify_rows.c: fails if a stop signal has arrived. */
-NODISCARD Err classify_check_stop(void);
+/* classify_rows.c: reads the labels of a row into w->labels. Errors name the file and line. */
+NODISCARD Err classify_read_labels(ClassifyWork *w, const ClassifyRow *row);
 
 /* classify_survey.c: reads the labels of all tables; decides which training rows go to validation
  * and test. */
 NODISCARD Err classify_survey(ClassifyWork *w);
 /* classify_survey.c: trains a vocabulary on the texts that remain in training. */
 NODISCARD Err classify_train_vocab(ClassifyWork *w, const char *path);
-/* classify_encode.c: encodes all tables into shards. */
+/* classify_encode.c: encodes all tables into shards, together with the other ranks. */
 NODISCARD Err classify_encode(ClassifyWork *w);
+
+/* A row that is encoded. */
+typedef struct {
+  Split split;
+  int32_t label;
+  uint64_t bytes;          /* of the texts */
+  const float *value;      /* (label columns) */
+  const TableField *field; /* (columns) set if classify_keeps_row */
+  EncodedText *encoded;
+} EncodedRow;
+/* classify_store.c: returns true if rows of this split are also kept as CSV. */
+bool classify_keeps_row(const ClassifyWork *w, Split split);
+/* classify_store.c: counts the labels of a row that is in a finished shard. */
+void classify_count_labels(ClassifyWork *w, const EncodedRow *row);
+/* classify_store.c: begins the shards and CSV files; adds a row; ends them. */
+NODISCARD Err classify_begin_store(ClassifyWork *w);
+NODISCARD Err classify_store_row(ClassifyWork *w, const EncodedRow *row);
+NODISCARD Err classify_finish_store(ClassifyWork *w);
 
 #endif

@@ -30,6 +30,12 @@ void manifest_add_counts(MetaSplit *split, const ManifestEntry *entry) {
   for (int v = 0; v < CLEAN_VERDICTS; v++) split->dropped[v] += entry->dropped[v];
 }
 
+void manifest_add_texts(Meta *meta, const ManifestEntry *entry) {
+  manifest_add_counts(&meta->split[entry->split], entry);
+  meta->classify->counts[entry->split].cut += entry->cut;
+  meta->classify->counts[entry->split].empty += entry->empty;
+}
+
 /* ---- printing ---- */
 
 static void print_counts(Str *out, const char *key, const uint64_t *value, int n) {
@@ -45,7 +51,9 @@ void manifest_print(const ManifestEntry *e, Str *out) {
   print_counts(out, "longest", e->longest, 2);
   print_counts(out, "text_bytes", e->text_bytes, 2);
   print_counts(out, "dropped", e->dropped + CLEAN_KEEP + 1, CLEAN_VERDICTS - CLEAN_KEEP - 1);
-  str_addf(out, ",\"bytes\":%" PRIu64 ",\"sha256\":\"%s\"}\n", e->file.bytes, e->file.sha256);
+  str_addf(out, ",\"bytes\":%" PRIu64 ",\"sha256\":\"%s\"", e->file.bytes, e->file.sha256);
+  if (e->has_texts) str_addf(out, ",\"cut\":%" PRIu64 ",\"empty\":%" PRIu64, e->cut, e->empty);
+  str_add(out, "}\n");
 }
 
 static Err write_all(int fd, const char *bytes, size_t len, const char *path) {
@@ -174,6 +182,13 @@ static bool scan_hash(Scan *s, char sha256[65]) {
          strspn(sha256, "0123456789abcdef") == 64;
 }
 
+/* Reads the counts that only shards of texts have. */
+static bool scan_texts(Scan *s, ManifestEntry *e) {
+  e->has_texts = scan_text(s, ",\"cut\":");
+  return !e->has_texts ||
+         (scan_count(s, &e->cut) && scan_text(s, ",\"empty\":") && scan_count(s, &e->empty));
+}
+
 /* Parses a line without its line break. Later versions may append keys, which are ignored. */
 static bool scan_entry(Scan *s, ManifestEntry *e) {
   *e = (ManifestEntry){0};
@@ -184,8 +199,8 @@ static bool scan_entry(Scan *s, ManifestEntry *e) {
          scan_counts(s, ",\"longest\":", e->longest, 2) &&
          scan_counts(s, ",\"text_bytes\":", e->text_bytes, 2) && scan_dropped(s, e->dropped) &&
          scan_text(s, ",\"bytes\":") && scan_count(s, &e->file.bytes) &&
-         scan_hash(s, e->file.sha256) && s->end > s->at && s->end[-1] == '}' &&
-         (*s->at == ',' || s->at + 1 == s->end);
+         scan_hash(s, e->file.sha256) && scan_texts(s, e) && s->end > s->at &&
+         s->end[-1] == '}' && (*s->at == ',' || s->at + 1 == s->end);
 }
 
 Err manifest_parse(const char *text, size_t len, const char *where, ManifestEnd *end,
@@ -239,14 +254,22 @@ static Err check_names(const char *path, const Meta *meta) {
 
 typedef struct {
   Meta *meta;
-  bool has_counts; /* Adds the counts of training shards to the split. */
+  bool has_counts;    /* Adds the counts of training shards to the split. */
+  bool is_train_only; /* Ends at the first shard that is not a training shard. */
+  bool is_over;       /* is_train_only, and there is such a shard */
 } Loading;
 
 static Err take_entry(void *context, const ManifestEntry *e) {
   Loading *l = context;
   MetaSplit *split = &l->meta->split[e->split];
+  l->is_over = l->is_train_only && e->split != SPLIT_TRAIN;
+  if (l->is_over) return ERR_STOPPED;
   TRY(meta_add_shard(split, &e->file));
-  if (l->has_counts && e->split == SPLIT_TRAIN) manifest_add_counts(split, e);
+  if (!l->has_counts || e->split != SPLIT_TRAIN) return ERR_OK;
+  if (l->meta->classify)
+    manifest_add_texts(l->meta, e);
+  else
+    manifest_add_counts(split, e);
   return ERR_OK;
 }
 
@@ -298,18 +321,25 @@ static bool is_last_line(const PlacePin *map, size_t whole) {
   return !end || (const uint8_t *)end + 1 == map->bytes + map->size;
 }
 
-Err manifest_recover(const char *path, Meta *meta) {
+static Err recover(const char *path, Loading *l) {
   if (!place_exists(path)) return ERR_OK;
   PlacePin map;
   ManifestEnd end;
-  Loading loading = {.meta = meta, .has_counts = true};
   TRY(place_pin_file(&map, path));
-  Err err = manifest_parse((const char *)map.bytes, map.size, path, &end, take_entry, &loading);
+  Err err = manifest_parse((const char *)map.bytes, map.size, path, &end, take_entry, l);
   bool is_torn = end.is_damaged && is_last_line(&map, end.bytes);
   place_unpin(&map);
   if (is_torn) {
     log_info("%s: the last line is incomplete; its shard is written again", path);
-    err = remove_rest(path, end.bytes);
   }
-  return err ? err : check_names(path, meta);
+  if (is_torn || l->is_over) err = remove_rest(path, end.bytes);
+  return err ? err : check_names(path, l->meta);
+}
+
+Err manifest_recover(const char *path, Meta *meta) {
+  return recover(path, &(Loading){.meta = meta, .has_counts = true});
+}
+
+Err manifest_recover_texts(const char *path, Meta *meta) {
+  return recover(path, &(Loading){.meta = meta, .has_counts = true, .is_train_only = true});
 }

@@ -18,11 +18,16 @@ typedef struct {
   uint64_t longest[2];
   uint64_t text_bytes[2];
   uint64_t dropped[CLEAN_VERDICTS];
+  bool has_texts; /* a shard of texts, which has the next two counts */
+  uint64_t cut;   /* texts that were cut or divided at --max-tokens */
+  uint64_t empty; /* texts without a word */
 } ManifestEntry;
 
 /* Adds the counts of a shard to those of its split. Does not add the shard to the split's list of
  * files. */
 void manifest_add_counts(MetaSplit *split, const ManifestEntry *entry);
+/* The same for a shard of texts, whose counts are also in meta->classify. */
+void manifest_add_texts(Meta *meta, const ManifestEntry *entry);
 /* Appends the line of a shard and syncs the manifest. Call it after the shard itself is on
  * disk. */
 NODISCARD Err manifest_append(const char *path, const ManifestEntry *entry);
@@ -32,6 +37,9 @@ NODISCARD Err manifest_load(const char *path, Meta *meta);
 /* Adds the shards of an unfinished manifest, and the counts of training shards. An incomplete
  * last line, left by a crash, is removed from the file. A missing file has no shards. */
 NODISCARD Err manifest_recover(const char *path, Meta *meta);
+/* The same for a data set of texts, whose validation and test shards are written after all training
+ * shards and again when a run is resumed: their lines are removed from the file. */
+NODISCARD Err manifest_recover_texts(const char *path, Meta *meta);
 /* Parses untrusted text line by line and passes each entry to take(). Returns the error of
  * take(), or of the first line that is not a valid entry; `where` is the file name for
  * messages. */

@@ -14,7 +14,7 @@
 /* Creates or reopens OUT.partial and checks that the inputs can be read. Called on rank 0
  * only. */
 static Err open_directory(Prepare *p) {
-  TRY(prepare_enter(&p->state, &p->spec));
+  TRY(prepare_enter(&p->state, p->spec.out, p->spec.resume));
   return prepare_gather(p);
 }
 

@@ -1,11 +1,12 @@
 /* Converts tables of texts with or without labels, or lines of plain text, to a data set directory. The files are written to OUT.partial, which
- * is renamed to OUT when all of them are complete; a run that fails or is stopped removes them.
+ * is renamed to OUT when all of them are complete; a run that is stopped can be resumed.
  * Depends on text and the rest of data. */
 #ifndef DATA_PREPARE_CLASSIFY_H
 #define DATA_PREPARE_CLASSIFY_H
 
 #include "base/file.h"
 #include "data/meta.h"
+#include "data/ranks.h"
 #include "data/text_encoder.h"
 #include "data/text_labels.h"
 
@@ -31,9 +32,16 @@ typedef struct {
   uint64_t seed;
   size_t shard_bytes;
   int threads;
+  bool resume;
+  Ranks *ranks; /* the ranks that share the work; NULL: this process works alone */
 } ClassifySpec;
 
-/* Prepares the data set; `meta` describes the result. */
+/* Lists the options and inputs in which the complete data set spec->out differs from the spec, like
+ * prepare_compare. Not compared: shard size, sample, --split, and the column of classes. */
+NODISCARD Err prepare_compare_texts(const ClassifySpec *spec, Str *differences);
+/* Prepares the data set; `meta` describes the result. Every rank of spec->ranks calls it with the same
+ * spec; `meta` is complete on rank 0 only. The files are byte for byte the same for any number of ranks
+ * and threads, and after a stop and --resume. */
 NODISCARD Err prepare_classify(const ClassifySpec *spec, Meta *meta);
 
 #endif

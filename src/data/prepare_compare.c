@@ -6,9 +6,11 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/mem.h"
 #include "base/place.h"
 #include "base/utf8.h"
 #include "data/prepare.h"
+#include "data/prepare_classify.h"
 
 #define META_BYTES_MAX ((size_t)1 << 26)
 
@@ -119,19 +121,107 @@ static void compare_text_of_splits(Str *out, const PrepareSpec *spec, const Meta
   compare_inputs(out, "test", &spec->test, spec->test.path[0] != NULL, &m->split[SPLIT_TEST]);
 }
 
-Err prepare_compare(const PrepareSpec *spec, Str *differences) {
+/* Reads dataset.json of a complete data set. */
+static Err read_meta(const char *out, Meta *meta) {
   char path[FILE_PATH_MAX];
   Str text = {0};
-  Meta meta = {0};
-  TRY(file_join(path, spec->out, "dataset.json"));
+  TRY(file_join(path, out, "dataset.json"));
   Err err = file_read(path, META_BYTES_MAX, &text);
-  if (!err) err = meta_parse(&meta, str_text(&text), text.len, path);
-  if (!err) {
+  if (!err) err = meta_parse(meta, str_text(&text), text.len, path);
+  str_free(&text);
+  return err;
+}
+
+Err prepare_compare(const PrepareSpec *spec, Str *differences) {
+  Meta meta = {0};
+  TRY(read_meta(spec->out, &meta));
+  Err err = ERR_OK;
+  if (meta.classify) {
+    add_difference(differences, "task", "translate", "another one");
+  } else {
     compare_cleaning(differences, spec, &meta);
     err = compare_tokenizer(differences, spec, &meta);
+    if (!err) compare_text_of_splits(differences, spec, &meta);
   }
-  if (!err) compare_text_of_splits(differences, spec, &meta);
-  str_free(&text);
+  meta_free(&meta);
+  return err ? err : str_check(differences);
+}
+
+/* ---- texts ---- */
+
+static const char *name_threshold(const bool has_threshold, double threshold, char text[32]) {
+  snprintf(text, 32, "%g", threshold);
+  return has_threshold ? text : "absent";
+}
+
+static void compare_columns(Str *out, const ClassifySpec *spec, const MetaClassify *c) {
+  const LabelSpec *l = &spec->labels;
+  char is[32], was[32];
+  bool is_compared = l->kind == LABEL_MULTI || l->kind == LABEL_NUMBER;
+  compare_count(out, "text-column", spec->text_column ? spec->texts : 0,
+                c->text_column[0][0] ? c->texts : 0);
+  for (size_t i = 0; spec->text_column && i < spec->texts && i < c->texts; i++)
+    compare_text(out, "text-column", spec->text_column[i], c->text_column[i]);
+  compare_text(out, "label-threshold", name_threshold(l->has_threshold, l->threshold, is),
+               name_threshold(c->has_threshold, c->threshold, was));
+  if (is_compared && l->columns != c->labels)
+    str_addf(out, "%s--label-column is given %zu times and was %zu times", out->len ? "; " : "",
+             l->columns, c->labels);
+  for (size_t i = 0; is_compared && l->columns == c->labels && i < l->columns; i++)
+    compare_text(out, "label-column", l->column[i], c->name[i]);
+}
+
+static Err compare_vocabulary(Str *out, const ClassifySpec *spec, const Meta *m) {
+  const char *file = text_tokenizer_file[spec->tokenizer_kind];
+  char hash[65];
+  bool is_wordpiece = spec->tokenizer_kind == TEXT_WORDPIECE;
+  if (strcmp(file, m->classify->tokenizer_file) != 0)
+    add_difference(out, "tokenizer", file, m->classify->tokenizer_file);
+  else if (is_wordpiece)
+    compare_text(out, "casing", spec->rules.is_lower ? "uncased" : "cased",
+                 m->classify->is_lower ? "uncased" : "cased");
+  if (!spec->tokenizer) {
+    /* A vocabulary of a small text is smaller than --vocab-size. */
+    if ((uint64_t)m->vocab > spec->vocab_size)
+      compare_count(out, "vocab-size", spec->vocab_size, (uint64_t)m->vocab);
+    return ERR_OK;
+  }
+  /* The files of a byte-level BPE are stored in another form. */
+  if (spec->tokenizer_kind == TEXT_BYTE_BPE) return ERR_OK;
+  TRY(place_sha256(spec->tokenizer, hash));
+  if (strcmp(hash, m->tokenizer_sha256) != 0)
+    add_difference(out, is_wordpiece ? "vocab" : "tokenizer", spec->tokenizer, "another one");
+  return ERR_OK;
+}
+
+static Err compare_tables(Str *out, const ClassifySpec *spec, const Meta *m) {
+  for (int s = 0; s < SPLITS; s++) {
+    TextPair *pair;
+    TRY(mem_alloc(&pair, spec->inputs[s], sizeof *pair));
+    for (size_t i = 0; i < spec->inputs[s]; i++) pair[i].path[0] = spec->input[s][i];
+    compare_inputs(out, split_name[s], pair, spec->inputs[s], &m->split[s]);
+    mem_free(pair);
+  }
+  return ERR_OK;
+}
+
+static Err compare_texts(Str *out, const ClassifySpec *spec, const Meta *m) {
+  static const char *const task[LABEL_KINDS] = {"classify", "classify", "classify (number)",
+                                                "mlm"};
+  const char *was = m->classify ? task[m->classify->kind] : "translate";
+  compare_text(out, "task", task[spec->labels.kind], was);
+  if (strcmp(was, task[spec->labels.kind]) != 0) return ERR_OK;
+  compare_count(out, "max-tokens", spec->max_tokens, m->max_tokens);
+  compare_count(out, "seed", spec->seed, m->seed);
+  compare_columns(out, spec, m->classify);
+  TRY(compare_vocabulary(out, spec, m));
+  return compare_tables(out, spec, m);
+}
+
+Err prepare_compare_texts(const ClassifySpec *spec, Str *differences) {
+  Meta meta = {0};
+  TRY(read_meta(spec->out, &meta));
+  Err err = compare_texts(differences, spec, &meta);
   meta_free(&meta);
   return err ? err : str_check(differences);
 }

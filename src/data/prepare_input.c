@@ -3,15 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "data/prepare_work.h"
-
-/* A temporary file in OUT.partial, with which the ranks check at start-up that they share the
- * directory. */
-#define RANKS_TOKEN "ranks.tmp"
 
 /* Returns the path of a file in OUT.partial/source that replaces standard input or generated
  * text. The path stays valid during the run. */
@@ -162,24 +156,6 @@ Err prepare_gather(Prepare *p) {
   return err ? err : prepare_fingerprint(&p->state, &p->spec);
 }
 
-/* Fails if this rank does not see the token file of rank 0: ranks that do not share the output
- * directory would wait for each other's shards. */
-static Err compare_token(const Prepare *p, const char *token) {
-  char path[FILE_PATH_MAX];
-  Str here = {0};
-  TRY(prepare_path(&p->state, RANKS_TOKEN, path));
-  Err err = file_read(path, 64, &here);
-  if (!err && strcmp(str_text(&here), token) != 0)
-    err = err_set(ERR_WORK, "%s has other contents than on rank 0", path);
-  str_free(&here);
-  if (!err) return ERR_OK;
-  const Ranks *r = p->spec.ranks;
-  return err_set(ERR_WORK,
-                 "this rank does not see the output directory of rank 0 on %s (%s): give --out "
-                 "a directory that all hosts share, under the same path",
-                 r->host(r->context, 0), err_message());
-}
-
 static Err compare_sizes(const Prepare *p, const uint64_t *here, const uint64_t *first) {
   const Ranks *r = p->spec.ranks;
   for (size_t i = 0; i < 2 * p->spec.trains; i++) {
@@ -207,24 +183,11 @@ static Err compare_inputs(Prepare *p, uint64_t *bytes) {
   return ranks_agree(p->spec.ranks, compare_sizes(p, bytes, first));
 }
 
-/* Creates a text that is unique to this run. */
-static void make_token(char token[40]) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  snprintf(token, 40, "%lld.%09ld.%d", (long long)now.tv_sec, now.tv_nsec, (int)getpid());
-}
-
 Err prepare_check_ranks(Prepare *p) {
   Ranks *r = p->spec.ranks;
   bool is_first = ranks_is_first(r);
-  char token[40] = "", path[FILE_PATH_MAX];
   if (ranks_count(r) == 1) return ERR_OK;
-  TRY(prepare_path(&p->state, RANKS_TOKEN, path));
-  make_token(token);
-  TRY(ranks_agree(r, is_first ? file_write(path, token, strlen(token)) : ERR_OK));
-  ranks_broadcast(r, "token of the directory", token, sizeof token);
-  TRY(ranks_agree(r, compare_token(p, token)));
-  TRY(ranks_agree(r, is_first ? file_remove_all(path) : ERR_OK));
+  TRY(prepare_check_shared(&p->state, r));
   /* Sets the paths of the inputs and, for generated text, the field `trains`. */
   TRY(ranks_agree(r, is_first ? ERR_OK : name_inputs(p)));
   uint64_t *bytes;

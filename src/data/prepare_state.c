@@ -68,7 +68,8 @@ static bool is_content(const char *name) {
 /* Returns true for files that a restarted run writes again. Text from standard input is not among
  * them, because it cannot be read again. */
 static bool is_made_again(const char *name) {
-  static const char *const kept[] = {"lock", "source", "fingerprint", "tokenizer.model"};
+  static const char *const kept[] = {"lock", "source", "fingerprint", "tokenizer.model",
+                                     "vocab.txt"};
   for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
     if (strcmp(name, kept[i]) == 0) return false;
   }
@@ -142,12 +143,12 @@ Err prepare_check_conversion(const char *out) {
   return is_free ? ERR_OK : refuse_partial(partial);
 }
 
-Err prepare_enter(PrepareState *s, const PrepareSpec *spec) {
+Err prepare_enter(PrepareState *s, const char *out, bool resume) {
   *s = (PrepareState){.lock = -1};
-  TRY(prepare_check_out(spec->out, spec->resume));
-  TRY(partial_path(s->dir, spec->out));
+  TRY(prepare_check_out(out, resume));
+  TRY(partial_path(s->dir, out));
   /* trireme launch always passes --resume. */
-  if (!file_exists(s->dir) && spec->resume && !event_has_launcher())
+  if (!file_exists(s->dir) && resume && !event_has_launcher())
     log_info("nothing to resume in %s: starting from the beginning", s->dir);
   TRY(file_mkdirs(s->dir));
   return lock_dir(s);
@@ -174,16 +175,21 @@ Err prepare_enter_conversion(PrepareState *s, const char *out) {
   return err;
 }
 
+void prepare_discard(const PrepareState *s) {
+  if (s->lock < 0) return;
+  ErrRecord kept = err_take(ERR_WORK);
+  (void)!file_remove_all(s->dir);
+  err_give(&kept);
+}
+
 void prepare_forget(const PrepareState *s) {
-  static const char *const worth[] = {"state", "tokenizer.model", "source"};
+  static const char *const worth[] = {"state", "tokenizer.model", "vocab.txt", "source"};
   if (s->lock < 0) return;
   char path[FILE_PATH_MAX];
   for (size_t i = 0; i < sizeof worth / sizeof *worth; i++) {
     if (file_join(path, s->dir, worth[i]) || file_exists(path)) return;
   }
-  ErrRecord kept = err_take(ERR_WORK);
-  (void)!file_remove_all(s->dir);
-  err_give(&kept);
+  prepare_discard(s);
 }
 
 void prepare_leave(PrepareState *s) {
@@ -202,7 +208,7 @@ Err prepare_check_stop(const PrepareState *s) {
                  s->dir);
 }
 
-static Err add_input(Str *text, const char *path) {
+Err prepare_add_input(Str *text, const char *path) {
   struct stat st;
   if (stat(path, &st) != 0) return err_errno("cannot open", path);
   str_addf(text, "%s %lld %lld.%09ld\n", path, (long long)st.st_size,
@@ -212,8 +218,15 @@ static Err add_input(Str *text, const char *path) {
 
 static Err add_pair(Str *text, const TextPair *pair) {
   for (int side = 0; side < 2 && pair->path[side]; side++)
-    TRY(add_input(text, pair->path[side]));
+    TRY(prepare_add_input(text, pair->path[side]));
   return ERR_OK;
+}
+
+void prepare_set_fingerprint(PrepareState *s, const Str *text) {
+  Sha256 sha;
+  sha256_begin(&sha);
+  sha256_add(&sha, str_text(text), text->len);
+  sha256_end(&sha, s->fingerprint);
 }
 
 Err prepare_fingerprint(PrepareState *s, const PrepareSpec *p) {
@@ -227,7 +240,7 @@ Err prepare_fingerprint(PrepareState *s, const PrepareSpec *p) {
   str_addf(&text, "%s %s %" PRIu64 " %zu %" PRIu64 "\n", p->lang[0], p->lang[1], p->seed,
            p->shard_bytes, p->generated_pairs);
   if (p->tokenizer) {
-    TRY_DONE(add_input(&text, p->tokenizer));
+    TRY_DONE(prepare_add_input(&text, p->tokenizer));
   } else {
     str_addf(&text, "%s %d %.17g %" PRIu64 "\n", p->training.type, p->training.vocab_size,
              p->training.character_coverage, p->sample);
@@ -236,10 +249,7 @@ Err prepare_fingerprint(PrepareState *s, const PrepareSpec *p) {
   TRY_DONE(add_pair(&text, &p->valid));
   TRY_DONE(add_pair(&text, &p->test));
   TRY_DONE(str_check(&text));
-  Sha256 sha;
-  sha256_begin(&sha);
-  sha256_add(&sha, text.s, text.len);
-  sha256_end(&sha, s->fingerprint);
+  prepare_set_fingerprint(s, &text);
 done:
   str_free(&text);
   return err;
@@ -250,13 +260,15 @@ Err prepare_save(const PrepareState *s, const Meta *meta) {
   TRY(file_join(path, s->dir, "state"));
   Str text = {0};
   str_addf(&text, "%s\n%s\n", STATE_HEAD, s->fingerprint);
-  Err err = meta_print(meta, &text);
+  Err err = meta ? meta_print(meta, &text) : str_check(&text);
   if (!err) err = file_write(path, text.s, text.len);
   str_free(&text);
   return err;
 }
 
-static Err parse_state(const PrepareState *s, const char *text, const char *path, Meta *meta) {
+/* Checks version and fingerprint; *rest is the text after them. */
+static Err parse_state(const PrepareState *s, const char *text, const char *path,
+                       const char **rest) {
   char fingerprint[65];
   int used = 0;
   unsigned version;
@@ -276,20 +288,30 @@ static Err parse_state(const PrepareState *s, const char *text, const char *path
                    "resume, or remove it",
                    s->dir);
   }
-  return meta_parse(meta, text + used, strlen(text + used), path);
+  *rest = text + used;
+  return ERR_OK;
+}
+
+static Err remove_tokenizers(const PrepareState *s) {
+  static const char *const name[] = {"tokenizer.model", "vocab.txt"};
+  char path[FILE_PATH_MAX];
+  for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+    TRY(file_join(path, s->dir, name[i]));
+    TRY(file_remove_all(path));
+  }
+  return ERR_OK;
 }
 
 /* Removes the files of an earlier run, because its shards have no manifest lines. Keeps the
  * tokenizer if it was made with the same options and inputs. */
 static Err begin_anew(const PrepareState *s) {
-  char path[FILE_PATH_MAX], tokenizer[FILE_PATH_MAX];
+  char path[FILE_PATH_MAX];
   Str before = {0};
   TRY(remove_entries(s->dir, is_made_again));
   TRY(file_join(path, s->dir, "fingerprint"));
-  TRY(file_join(tokenizer, s->dir, "tokenizer.model"));
   Err err = file_exists(path) ? file_read(path, 1024, &before) : ERR_OK;
   bool same = strcmp(str_text(&before), s->fingerprint) == 0;
-  if (!err && !same) err = file_remove_all(tokenizer);
+  if (!err && !same) err = remove_tokenizers(s);
   if (!err && !same) err = file_write(path, s->fingerprint, strlen(s->fingerprint));
   str_free(&before);
   return err;
@@ -309,18 +331,36 @@ static Err check_held_out(const PrepareState *s, const Meta *meta) {
   return ERR_OK;
 }
 
-Err prepare_load(const PrepareState *s, Meta *meta, bool *is_resumed) {
+/* Reads the saved state. meta NULL: only its version and fingerprint are checked. */
+static Err load_state(const PrepareState *s, Meta *meta, bool *is_resumed) {
   char path[FILE_PATH_MAX];
+  const char *rest = NULL;
   TRY(file_join(path, s->dir, "state"));
   *is_resumed = file_exists(path);
   if (!*is_resumed) return begin_anew(s);
   Str text = {0};
   Err err = file_read(path, STATE_BYTES_MAX, &text);
-  if (!err) err = parse_state(s, str_text(&text), path, meta);
+  if (!err) err = parse_state(s, str_text(&text), path, &rest);
+  if (!err && meta) err = meta_parse(meta, rest, strlen(rest), path);
   str_free(&text);
-  if (!err) err = file_join(path, s->dir, MANIFEST_NAME);
-  if (!err) err = manifest_recover(path, meta);
-  return err ? err : check_held_out(s, meta);
+  return err;
+}
+
+Err prepare_load(const PrepareState *s, Meta *meta, bool *is_resumed) {
+  char path[FILE_PATH_MAX];
+  TRY(load_state(s, meta, is_resumed));
+  if (!*is_resumed) return ERR_OK;
+  TRY(file_join(path, s->dir, MANIFEST_NAME));
+  TRY(manifest_recover(path, meta));
+  return check_held_out(s, meta);
+}
+
+Err prepare_load_texts(const PrepareState *s, Meta *meta, bool *is_resumed) {
+  char path[FILE_PATH_MAX];
+  TRY(load_state(s, NULL, is_resumed));
+  if (!*is_resumed) return ERR_OK;
+  TRY(file_join(path, s->dir, MANIFEST_NAME));
+  return manifest_recover_texts(path, meta);
 }
 
 /* Removes the files that only a resumed run needs from a complete data set. The file `state` is

@@ -198,39 +198,6 @@ table() {
   [[ "$output" == *"--text-column is not an option of prepare --task translate"* ]]
 }
 
-# with_fault FAULT OUT: prepares the table with this fault.
-with_fault() {
-  TRIREME_FAULT=$1 exec "$TRIREME" prepare --quiet --task classify --train train.csv --text-column text \
-    --label-column class --vocab vocab.txt --out "$2"
-}
-
-@test "a killed prepare leaves no data set, and the same command begins again" {
-  for point in classify-shard prepare-rename; do
-    run with_fault "die:$point:1" killed
-    [ "$status" -eq 137 ]
-    [ ! -e killed ]
-    [ -e killed.partial ]
-  done
-  prepare killed --label-column class
-  [ ! -e killed.partial ]
-  "$TRIREME" inspect killed --verify > /dev/null
-}
-
-@test "a signal stops prepare with status 3, and nothing is left" {
-  with_fault hang:classify-shard:1 stopped > log 2>&1 3>&- &
-  child=$!
-  until grep -q 'TRIREME_FAULT: waiting' log; do
-    kill -0 "$child"
-    sleep 0.01
-  done
-  kill -INT "$child"
-  wait "$child" || status=$?
-  [ "$status" -eq 3 ]
-  [ ! -e stopped ]
-  [ ! -e stopped.partial ]
-  grep -q "stopped by a signal; nothing was written" log
-}
-
 @test "another task refuses the data set" {
   prepare other --label-column class
   run -1 "$TRIREME" train --task translate --data other --run r --steps 1

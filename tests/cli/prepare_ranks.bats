@@ -55,14 +55,6 @@ says() {
   done
 }
 
-# rank_pid R OUT: prints the process of rank R that writes OUT.
-rank_pid() {
-  local pid
-  for pid in $(pgrep -f "^$TRIREME prepare .*--out $2( |\$)"); do
-    if tr '\0' '\n' < "/proc/$pid/environ" 2> /dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$1"; then echo "$pid"; fi
-  done
-}
-
 # Tests that several ranks write the same bytes as one process.
 
 @test "2, 3 and 4 ranks write the bytes of one process, and print its table" {

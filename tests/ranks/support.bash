@@ -42,6 +42,14 @@ with() {
   if [ "$n" -eq 1 ]; then "$@"; else mpirun -n "$n" "$@"; fi
 }
 
+# rank_pid R OUT: prints the process of rank R that of prepare that writes OUT.
+rank_pid() {
+  local pid
+  for pid in $(pgrep -f "^$TRIREME prepare .*--out $2( |\$)"); do
+    if tr '\0' '\n' < "/proc/$pid/environ" 2> /dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$1"; then echo "$pid"; fi
+  done
+}
+
 # train N RUN [OPTION…]: trains a tiny model on N ranks.
 train() {
   local n=$1 run=$2

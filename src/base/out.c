@@ -3,8 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -13,9 +16,57 @@
 /* Name of the output in error messages. */
 static char out_name[FILE_PATH_MAX] = "standard output";
 
+static char target[FILE_PATH_MAX];  /* the file that out_finish makes; "": none */
+static char partial[FILE_PATH_MAX]; /* its name until then */
+
+/* Sets `target` and `partial` if `path` is a regular file, maybe behind links, or does not exist, and
+ * the file beside it can be created. */
+static void choose_partial(const char *path) {
+  char real[PATH_MAX];
+  struct stat st;
+  bool is_there = realpath(path, real) != NULL;
+  if (is_there && (stat(real, &st) != 0 || !S_ISREG(st.st_mode))) return;
+  if (!is_there && lstat(path, &st) == 0) return; /* a link to a file that does not exist */
+  int n = snprintf(target, sizeof target, "%s", is_there ? real : path);
+  int m = snprintf(partial, sizeof partial, "%s.partial", is_there ? real : path);
+  int fd = -1;
+  if (n < FILE_PATH_MAX && m < FILE_PATH_MAX)
+    fd = open(partial, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd >= 0 && is_there) (void)!fchmod(fd, st.st_mode & 07777);
+  if (fd >= 0)
+    close(fd);
+  else
+    target[0] = '\0';
+}
+
 Err out_to(const char *path) {
-  if (!freopen(path, "w", stdout)) return err_errno("cannot create", path);
+  choose_partial(path);
+  if (!freopen(target[0] ? partial : path, "w", stdout)) {
+    target[0] = '\0';
+    return err_errno("cannot create", path);
+  }
   snprintf(out_name, sizeof out_name, "%s", path);
+  return ERR_OK;
+}
+
+const char *out_partial(void) {
+  return target[0] ? partial : NULL;
+}
+
+void out_give_up(void) {
+  struct stat st;
+  fflush(stdout);
+  if (!target[0] || stat(partial, &st) != 0 || st.st_size) return;
+  unlink(partial);
+  target[0] = '\0';
+}
+
+Err out_finish(void) {
+  if (!target[0]) return ERR_OK;
+  TRY(out_flush());
+  if (fsync(STDOUT_FILENO) != 0 && errno != EINVAL) return err_errno("cannot write", out_name);
+  TRY(file_rename(partial, target));
+  target[0] = '\0';
   return ERR_OK;
 }
 

@@ -9,8 +9,15 @@
 /* Opens /dev/null on each of the descriptors 0 to 2 that is closed, so that no file opened later
  * becomes standard output. Writing to such a descriptor still fails. */
 void out_reserve(void);
-/* Redirects standard output to a file, which is truncated first. Later errors name the file. */
+/* Redirects standard output to a file. A regular file is written beside it, as PATH.partial, and gets
+ * its name in out_finish; devices and pipes are written directly. Later errors name the file. */
 NODISCARD Err out_to(const char *path);
+/* Ends the file of out_to: flushes it and gives it its name. Does nothing without out_to. */
+NODISCARD Err out_finish(void);
+/* After an error: removes the unfinished file if it is empty. */
+void out_give_up(void);
+/* Returns the path of the unfinished file; NULL if there is none. */
+const char *out_partial(void);
 /* Fails if an earlier write to stdout failed. Call it directly after the write, while errno is
  * valid. */
 NODISCARD Err out_check(void);

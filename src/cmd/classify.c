@@ -260,6 +260,7 @@ Err cmd_classify(OptSet *opts) {
   if (comm_size(job.comm) > 1) log_info("ranks    %s share the texts", comm_about(job.comm));
   err = comm_rank(job.comm) == 0 ? classify_input(&job) : share_serve(job.share);
 done:
+  err = infer_end_output(err);
   comm_report(job.comm, COMM_NO_LIMIT, "its end");
   close_job(&job);
   comm_close(job.comm, err);

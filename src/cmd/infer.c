@@ -101,7 +101,7 @@ static Err check_input(const char *path) {
 }
 
 /* Opens --output on rank 0 instead of redirecting standard output: mpirun forwards standard
- * output and ignores write errors. */
+ * output and ignores write errors, and a file that is complete is there as a whole. */
 static Err open_output(const OptSet *opts) {
   const char *path = opt_text(opts, "output");
   const char *input = opt_text(opts, "input");
@@ -121,6 +121,15 @@ Err infer_check_files(const OptSet *opts, const Comm *comm) {
   if (comm_rank(comm) != 0) return ERR_OK;
   TRY(check_input(opt_text(opts, "input")));
   return open_output(opts);
+}
+
+Err infer_end_output(Err err) {
+  if (!err) err = out_finish();
+  if (err) out_give_up();
+  if (!err || !out_partial()) return err;
+  log_warn("--output is not complete: what was finished before the error is in %s",
+           out_partial());
+  return err;
 }
 
 Err infer_open_backend(Backend *backend, const OptSet *opts, const Comm *comm) {

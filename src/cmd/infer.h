@@ -17,6 +17,9 @@
 /* Checks --model, --input and --output before a large model is loaded; opens --output. Call it on all
  * ranks: only rank 0 touches input and output. */
 NODISCARD Err infer_check_files(const OptSet *opts, const Comm *comm);
+/* Ends --output after the work has ended with `err`: the file gets its name, or after an error a line says
+ * where the results before it are. Returns `err`, or the error of the file. */
+NODISCARD Err infer_end_output(Err err);
 /* Opens the backend of --device, --precision and --threads for this rank. */
 NODISCARD Err infer_open_backend(Backend *backend, const OptSet *opts, const Comm *comm);
 /* Finds the model that `given` names: a model directory (a checkpoint is one too), or a run, of which

@@ -251,7 +251,8 @@ const OptSpec cmd_general_options[] = {
     TEXT("input", "FILE", "-", "translate", "What to translate",
          "Text to translate, one sentence per line; '-' is standard input"),
     TEXT("output", "FILE", "-", "translate", "What to translate",
-         "Write the translations to a file, which is replaced; '-' is standard output. Use it "
+         "Write the translations to a file, which is replaced at the end; '-' is standard "
+         "output. Use it "
          "under mpirun, which ignores errors of writing to its standard output"),
     TEXT("model", "DIR", NULL, "classify", "What to classify",
          "A classifier: a run (uses its best checkpoint, or the latest), a checkpoint or a "

@@ -191,6 +191,7 @@ Err cmd_translate(OptSet *opts) {
                         .context = &job};
   err = comm_rank(job.comm) == 0 ? infer_run(&job.lines) : share_serve(job.share);
 done:
+  err = infer_end_output(err);
   comm_report(job.comm, COMM_NO_LIMIT, "its end");
   close_job(&job);
   comm_close(job.comm, err);

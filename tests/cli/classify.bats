@@ -221,6 +221,63 @@ objects() {
   [[ "$output" =~ "cannot open nowhere" ]]
 }
 
+@test "--output is complete or not there: after an error, a kill and Ctrl-C the file is as before" {
+  classify class < in > want
+  echo old > file
+  # a damaged line: the texts before it are in file.partial, and a line says so
+  { cat in; printf '\377\n'; } > damaged
+  run -1 classify class --input damaged --output file
+  [[ "$output" == *"what was finished before the error is in "*file.partial* ]]
+  [ "$(cat file)" = old ]
+  cmp file.partial want
+  # an error before the first text leaves nothing
+  rm file.partial
+  run -1 classify nowhere --input in --output file
+  [ "$(cat file)" = old ]
+  [ ! -e file.partial ]
+  # a kill before the file gets its name
+  run -137 env TRIREME_FAULT=die:file:1 "$TRIREME" classify --quiet --device cpu --threads 1 --model "$M/class" --input in --output file
+  [ "$(cat file)" = old ]
+  cmp file.partial want
+  # a signal while it reads
+  mkfifo pipe
+  "$TRIREME" classify --quiet --device cpu --threads 1 --model "$M/class" --input pipe --output file 3>&- &
+  child=$!
+  exec 7> pipe
+  cat in >&7
+  until_true cmp -s file.partial want
+  kill -TERM "$child"
+  status=0
+  wait "$child" || status=$?
+  exec 7>&-
+  [ "$status" -eq 143 ]
+  [ "$(cat file)" = old ]
+  # a link stays a link, and its file is replaced
+  chmod 600 file
+  ln -s file link
+  classify class --input in --output link
+  [ -L link ]
+  cmp file want
+  [ "$(stat -c %a file)" = 600 ]
+  [ ! -e file.partial ]
+}
+
+@test "--output on a full disk is an error with status 1 and the name of the file" {
+  run -1 classify class --input in --output /dev/full
+  [[ "$output" == *"cannot write /dev/full: No space left on device"* ]]
+  [ "$(id -u)" -eq 0 ] || return 0
+  mkdir disk
+  mount -t tmpfs -o size=16k tmpfs disk 2> /dev/null || skip "mount does not work here"
+  for i in $(seq 400); do cat in; done > many
+  status=0
+  classify class --json --input many --output disk/file > log 2>&1 || status=$?
+  umount disk || umount -l disk
+  cat log
+  [ "$status" -eq 1 ]
+  grep -q 'cannot write disk/file: ' log
+  grep -q 'No space left\|free space of the disk' log
+}
+
 @test "a model of another kind is refused with the command to use" {
   run -2 "$TRIREME" classify < in
   [[ "$output" =~ "pass --model DIR" ]]

@@ -261,20 +261,31 @@ static Err plan_window(WindowPlan *plan, const OrderWindow *o, uint32_t capacity
   return err;
 }
 
+static Err refuse_capacity(uint32_t capacity, uint32_t longest, bool has_pairs) {
+  if (!has_pairs)
+    return err_set(ERR_USAGE,
+                   "a batch of %u tokens cannot hold the longest text, %u tokens; give "
+                   "--batch-tokens %u or more",
+                   capacity, longest, longest);
+  return err_set(ERR_USAGE,
+                 "a batch of %u tokens per side cannot hold the longest sentence, %u tokens "
+                 "with its end mark; give --batch-tokens %u or more",
+                 capacity, longest, longest);
+}
+
+/* Texts have an empty second side, sentence pairs never. */
 static Err check_capacity(const Order *o, uint32_t capacity) {
   uint32_t longest = 0;
+  bool has_pairs = false;
   for (size_t i = 0; i < o->windows; i++) {
     const OrderWindow *w = &o->window[i];
     for (size_t c = 0; c < w->cells; c++) {
       for (int side = 0; side < 2; side++)
         if (w->cell[c].len[side] > longest) longest = w->cell[c].len[side];
+      has_pairs |= w->cell[c].len[1] > 0;
     }
   }
-  if (longest + 1 <= capacity) return ERR_OK;
-  return err_set(ERR_USAGE,
-                 "a batch of %u tokens per side cannot hold the longest sentence, %u tokens "
-                 "with its end mark; give --batch-tokens %u or more",
-                 capacity, longest + 1, longest + 1);
+  return longest + 1 <= capacity ? ERR_OK : refuse_capacity(capacity, longest + 1, has_pairs);
 }
 
 /* Computes the totals over all windows. */

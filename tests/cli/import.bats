@@ -47,6 +47,28 @@ setup() {
   [ ! -e "$T/model" ]
 }
 
+@test "weights that are cut off, or of other shapes than config.json says, are refused with file and reason" {
+  local hf=$GOLDEN/../bert_import
+  cp -r "$hf/bert" "$T/cut"
+  head -c 40000 "$hf/bert/model.safetensors" > "$T/cut/model.safetensors"
+  run -1 "$TRIREME" import --from "$T/cut" --out "$T/model"
+  [[ "$output" == *"cut/model.safetensors is not a usable safetensors file: a tensor lies outside the file"*"copy the file again"* ]]
+  head -c 100 "$hf/bert/model.safetensors" > "$T/cut/model.safetensors"
+  run -1 "$TRIREME" import --from "$T/cut" --out "$T/model"
+  [[ "$output" == *"its header is longer than the file (byte 0); copy the file again"* ]]
+  cp -r "$hf/mlm" "$T/bin"
+  head -c 50000 "$hf/mlm/pytorch_model.bin" > "$T/bin/pytorch_model.bin"
+  run -1 "$TRIREME" import --from "$T/bin" --out "$T/model"
+  [[ "$output" == *"bin/pytorch_model.bin"* ]]
+  cp -r "$hf/bert" "$T/shapes"
+  sed -i 's/"intermediate_size": 48/"intermediate_size": 64/' "$T/shapes/config.json"
+  run -1 "$TRIREME" import --from "$T/shapes" --out "$T/model"
+  echo "$output"
+  [[ "$output" == *"shapes"*"48"*"64"* ]]
+  [ ! -e "$T/model" ]
+  [ ! -e "$T/model.partial" ]
+}
+
 @test "a classifier is imported with its vocabulary and its labels" {
   run "$TRIREME" import --from "$GOLDEN/../bert_import/bert" --out "$T/model"
   [ "$status" -eq 0 ]

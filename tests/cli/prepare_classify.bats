@@ -198,6 +198,14 @@ table() {
   [[ "$output" == *"--text-column is not an option of prepare --task translate"* ]]
 }
 
+@test "too few --batch-tokens are answered with the number that the longest text needs" {
+  table long.csv 'text,class' 'a b,no' 'a a a a a a a a a a a a a a a a a a,yes'
+  "$TRIREME" prepare --quiet --task classify --train long.csv --text-column text --label-column class --vocab vocab.txt --out long > /dev/null
+  run -2 "$TRIREME" inspect long --batch-tokens 16
+  [[ "$output" == *"a batch of 16 tokens cannot hold the longest text, 20 tokens; give --batch-tokens 20 or more"* ]]
+  "$TRIREME" inspect long --batch-tokens 20 > /dev/null
+}
+
 @test "another task refuses the data set" {
   prepare other --label-column class
   run -1 "$TRIREME" train --task translate --data other --run r --steps 1

@@ -77,12 +77,7 @@ Err file_mkdirs(const char *path) {
   return ERR_OK;
 }
 
-Err file_remove_all(const char *path) {
-  struct stat st;
-  if (lstat(path, &st) != 0) return errno == ENOENT ? ERR_OK : err_errno("cannot remove", path);
-  fault_point("file");
-  if (!S_ISDIR(st.st_mode))
-    return unlink(path) == 0 ? ERR_OK : err_errno("cannot remove", path);
+Err file_remove_inside(const char *path) {
   DIR *dir = opendir(path);
   if (!dir) return err_errno("cannot read the directory", path);
   Err err = ERR_OK;
@@ -93,8 +88,17 @@ Err file_remove_all(const char *path) {
     if (!err) err = file_remove_all(inner);
   }
   closedir(dir);
-  if (!err && rmdir(path) != 0) err = err_errno("cannot remove", path);
   return err;
+}
+
+Err file_remove_all(const char *path) {
+  struct stat st;
+  if (lstat(path, &st) != 0) return errno == ENOENT ? ERR_OK : err_errno("cannot remove", path);
+  fault_point("file");
+  if (!S_ISDIR(st.st_mode))
+    return unlink(path) == 0 ? ERR_OK : err_errno("cannot remove", path);
+  TRY(file_remove_inside(path));
+  return rmdir(path) == 0 ? ERR_OK : err_errno("cannot remove", path);
 }
 
 Err file_sync_dir(const char *path) {

@@ -19,6 +19,8 @@ NODISCARD Err file_size(const char *path, uint64_t *bytes);
 NODISCARD Err file_mkdirs(const char *path);
 /* Removes a file, or a directory with its contents. */
 NODISCARD Err file_remove_all(const char *path);
+/* Removes the contents of a directory. */
+NODISCARD Err file_remove_inside(const char *path);
 /* Renames the file and syncs its directory. */
 NODISCARD Err file_rename(const char *from, const char *to);
 NODISCARD Err file_sync_dir(const char *path);

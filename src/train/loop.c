@@ -80,10 +80,16 @@ static void add_step(StepSum *since, const StepSum *step) {
   since->skipped += step->skipped;
 }
 
+/* Returns a sum of losses per prediction; 0 if there is no prediction, as in batches of texts whose
+ * labels are all unknown. */
+static double get_mean(const StepSum *s, double sum) {
+  return s->predictions > 0 ? sum / s->predictions : 0;
+}
+
 /* Returns the mean of the loss for the log. It is the loss without label smoothing, to be
  * comparable with the validation loss. */
 static double get_shown_loss(const Trainer *t, const StepSum *s) {
-  return s->sum[t->task->kind->shown_sum] / s->predictions;
+  return get_mean(s, s->sum[t->task->kind->shown_sum]);
 }
 
 /* Adds exp(loss), unless it is too large for a double. */
@@ -114,7 +120,7 @@ static void record_step(Trainer *t, double lr, double took) {
   begin_record(t);
   for (int i = 0; i < MODEL_SUMS; i++)
     if (kind->sums[i] && !t->task->hides_sum[i])
-      metrics_add(m, kind->sums[i], s->sum[i] / s->predictions);
+      metrics_add(m, kind->sums[i], get_mean(s, s->sum[i]));
   record_perplexity(t, "perplexity", get_shown_loss(t, s));
   metrics_add(m, "lr", lr);
   metrics_add(m, "grad_norm", s->grad_norm);
@@ -491,8 +497,10 @@ static Err run_step(Trainer *t) {
   bool is_healthy;
   double lr = t->run.at.lr_scale * schedule_lr(&t->schedule, t->run.at.step);
   TRY(train_step(t, lr, &step, &is_healthy));
-  t->last_loss = step.sum[0] / step.predictions;
-  if (!health_take(&t->health, is_healthy ? t->last_loss : NAN)) return roll_back(t, &step);
+  if (step.predictions > 0) t->last_loss = step.sum[0] / step.predictions;
+  bool has_loss = step.predictions > 0 || !is_healthy;
+  if (has_loss && !health_take(&t->health, is_healthy ? t->last_loss : NAN))
+    return roll_back(t, &step);
   if (step.skipped && world_is_writer(&t->world))
     log_info("step %" PRIu64
              ": update skipped, the gradient overflowed; the loss scale is %g from now on",

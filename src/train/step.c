@@ -238,6 +238,12 @@ static Err accumulate_gradients(Trainer *t, StepSum *sum) {
   return ERR_OK;
 }
 
+/* Returns what the gradient of a step is divided by. A step without predictions, as when the labels of
+ * all its texts are unknown, has a gradient of zeros. */
+static double get_grad_divisor(const Trainer *t, double predictions) {
+  return (predictions > 0 ? predictions : 1) * scaler_factor(&t->run.at.scaler);
+}
+
 /* Computes the sums of squares of the gradient, one per NORM_UNIT elements; if the update is
  * sharded, only those of the pieces that this rank owns. Blocks until the device is done. */
 static Err compute_grad_square_sums(Trainer *t) {
@@ -342,7 +348,7 @@ static Err step_on_ranks(Trainer *t, double lr, bool with_nan, StepNumbers *now,
   TRY(accumulate_gradients(t, sum));
   TRY(allreduce_losses(t, sum));
   double start = progress_clock();
-  now->grad_divisor = sum->predictions * scaler_factor(&t->run.at.scaler);
+  now->grad_divisor = get_grad_divisor(t, sum->predictions);
   now->loss[0] = sum->sum[0];
   if (st->update == UPDATE_SHARDED)
     reducer_allgather_units(t->world.grads.reducer, "norms", st->square_sums_host);
@@ -362,13 +368,13 @@ static Err step_on_device(Trainer *t, bool with_nan, StepNumbers *now, StepSum *
   if (t->micro_batches == 1 && !with_nan) {
     MicroBatch m;
     TRY(next_batch(t, 0, &m));
-    now->grad_divisor = m.batch.predictions * loss_scale;
+    now->grad_divisor = get_grad_divisor(t, m.batch.predictions);
     TRY(pass_whole(pass, m.batch.data, m.key, (float)loss_scale, now));
     end_micro_batch(t, &m, sum);
   } else {
     begin_gradients(t, with_nan);
     TRY(accumulate_gradients(t, sum));
-    now->grad_divisor = sum->predictions * loss_scale;
+    now->grad_divisor = get_grad_divisor(t, sum->predictions);
     TRY(pass_update(pass, now));
   }
   TRY(prefetch_next_step(t));

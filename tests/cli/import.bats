@@ -27,6 +27,19 @@ setup() {
   [ ! -e "$T/other.partial" ]
 }
 
+@test "two imports to one directory do not mix: the second is refused, and what a killed one left is replaced" {
+  mkdir "$T/model.partial"
+  echo left > "$T/model.partial/left"
+  run -2 flock "$T/model.partial" "$TRIREME" import --quiet --from "$GOLDEN/hf" --out "$T/model"
+  [[ "$output" == *"model.partial is in use by another trireme process"* ]]
+  [ -e "$T/model.partial/left" ]
+  "$TRIREME" import --quiet --from "$GOLDEN/hf" --out "$T/model"
+  [ ! -e "$T/model/left" ]
+  [ ! -e "$T/model.partial" ]
+  run -2 "$TRIREME" import --from "$GOLDEN/hf" --out ""
+  [[ "$output" == *"--out is empty"* ]]
+}
+
 @test "an imported model whose vocabulary is damaged is refused" {
   "$TRIREME" import --quiet --from "$GOLDEN/hf" --out "$T/model"
   sed -i 's/"<unk>": 1/"<unk>": 2/' "$T/model/vocab.json"

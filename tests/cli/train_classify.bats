@@ -238,6 +238,16 @@ samples() {
   perl -e 'exit !(abs($ARGV[0] - 2 * $ARGV[1]) < 1e-4)' "$(metric weighted loss)" "$(metric weighted nll)"
 }
 
+@test "a step without a known label has no loss: nothing is rolled back" {
+  echo text,good,loud > sparse.csv
+  table sparse.csv 240 'join ",", $i % 40 ? "" : $i / 40 % 2, $i % 60 ? "" : $i / 60 % 2'
+  prepare sparse --train sparse.csv --label-column good --label-column loud --split 0.25
+  run -0 fit sparse few --steps 30 --valid-every 15 --batch-tokens 64 --log-every 1
+  [[ "$output" != *"not finite"* ]]
+  [ "$(grep -c '"loss":0[.]0,' few/metrics.jsonl)" -gt 3 ]
+  [ "$(grep -c '"loss":0[.][0-9]*[1-9]' few/metrics.jsonl)" -gt 3 ]
+}
+
 @test "--class-weights balanced gives every class the same share of the loss" {
   echo text,class > rare.csv
   table rare.csv 80 '$i % 4 ? "no" : "yes"'

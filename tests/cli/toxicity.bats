@@ -7,8 +7,8 @@ bats_require_minimum_version 1.5.0
 setup() {
   cd "$BATS_TEST_TMPDIR"
   export OUT="$PWD/out" OMP_NUM_THREADS=1 DEVICE=cpu PRECISION=fp32 PREPARE='--vocab-size 60'
-  export PRESET=bert-tiny PRETRAIN='--d-model 16 --ffn-dim 32 --heads 2 --layers 1 --epochs 1 --batch-tokens 512 --save-every 2 --threads 1 --log-every 1'
-  export TRAIN='--epochs 1 --batch-tokens 512 --save-every 2 --valid-every 3 --threads 1 --log-every 1'
+  export PRESET=bert-tiny PRETRAIN='--d-model 16 --ffn-dim 32 --heads 2 --layers 1 --epochs 1 --batch-tokens 512 --save-every 1 --threads 1 --log-every 1'
+  export TRAIN='--epochs 1 --batch-tokens 512 --save-every 1 --valid-every 3 --threads 1 --log-every 1'
   recipe="$BATS_TEST_DIRNAME/../../recipes/toxicity"
   perl -e 'srand 5; print "class,text\n"; for my $i (0 .. 299) {
     my @w = map { join "", map { chr 97 + int rand 6 } 1 .. 1 + int rand 3 } 1 .. 3 + int rand 5;
@@ -44,7 +44,7 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '[.]score ' | sort; }
   [ ! -e out/pretrain.done ]
   run -0 "$recipe/run" table.csv
   echo "$output"
-  [[ "$output" == *"resume   step "[234]* ]]
+  [[ "$output" == *"resume   step "[1-4]* ]]
   [[ "$output" == *"ROC AUC "* ]]
 }
 

@@ -67,6 +67,8 @@ static void write_run(const BoardRun *r, Str *out) {
   add_fact(out, "nll", r->facts.nll);
   add_fact(out, "valid_nll", r->facts.valid_nll);
   add_fact(out, "valid_bleu", r->facts.valid_bleu);
+  add_fact(out, "valid_f1_macro", r->facts.valid_f1_macro);
+  add_fact(out, "valid_pearson", r->facts.valid_pearson);
   add_fact(out, "tokens_per_s", r->facts.tokens_per_s);
   add_fact(out, "epoch", r->facts.epoch);
   str_addc(out, '}');

@@ -18,7 +18,8 @@
 /* The last measurements of a run, for the list; NAN: not known. */
 typedef struct {
   double step, steps; /* done, and planned */
-  double nll, valid_nll, valid_bleu, tokens_per_s, epoch;
+  double nll, valid_nll, tokens_per_s, epoch;
+  double valid_bleu, valid_f1_macro, valid_pearson; /* by the task */
 } RunFacts;
 
 typedef struct {

@@ -27,6 +27,8 @@ static void forget_facts(RunFacts *f) {
                   .nll = NAN,
                   .valid_nll = NAN,
                   .valid_bleu = NAN,
+                  .valid_f1_macro = NAN,
+                  .valid_pearson = NAN,
                   .tokens_per_s = NAN,
                   .epoch = NAN};
 }
@@ -38,7 +40,10 @@ static void take_fact(RunFacts *f, const Line *line) {
   } facts[] = {{"nll", offsetof(RunFacts, nll)},
                {"valid_nll", offsetof(RunFacts, valid_nll)},
                {"valid_bleu", offsetof(RunFacts, valid_bleu)},
+               {"valid_f1_macro", offsetof(RunFacts, valid_f1_macro)},
+               {"valid_pearson", offsetof(RunFacts, valid_pearson)},
                {"target_tokens_per_s", offsetof(RunFacts, tokens_per_s)},
+               {"tokens_per_s", offsetof(RunFacts, tokens_per_s)},
                {"epoch", offsetof(RunFacts, epoch)}};
   f->step = line->step;
   for (size_t i = 0; i < line->values; i++) {

@@ -104,8 +104,9 @@ static double count_tokens(const BucketPlace *before, const Line *line) {
   for (size_t i = 0; i < line->values; i++) {
     size_t len = line->value[i].name_len;
     const char *name = line->value[i].name;
-    if (len == 19 && memcmp(name, "target_tokens_per_s", len) == 0)
-      tokens = line->value[i].number;
+    bool is_target = len == 19 && memcmp(name, "target_tokens_per_s", len) == 0;
+    bool is_text = len == 12 && memcmp(name, "tokens_per_s", len) == 0; /* classify, mlm */
+    if (is_target || is_text) tokens = line->value[i].number;
     if (len == 11 && memcmp(name, "steps_per_s", len) == 0) steps = line->value[i].number;
   }
   double sum = isnan(before->tokens) ? 0 : before->tokens;

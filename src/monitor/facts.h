@@ -93,6 +93,8 @@ typedef struct {
   double train_pairs, train_lines, text_bytes, source_tokens, data_target_tokens;
   /* Data sets of texts instead of pairs; their text is in text_bytes. */
   bool has_texts;
+  bool is_classifier; /* the run trains on labeled texts: its loss is that of a label */
+  bool is_text_task;  /* classify or mlm: the texts have one side */
   double train_texts, train_text_tokens;
   double labels; /* classes, labels or numbers that are predicted; NAN: texts without labels */
   char label_kind[FACTS_TEXT];    /* "class", "multi" or "number" */

@@ -265,6 +265,13 @@ static void read_pairs(RunFacts *f, const json_t *train) {
   f->data_target_tokens = get_count(tokens, "target");
 }
 
+static void read_task(RunFacts *f) {
+  char task[32] = "";
+  facts_option(f, "task", task, sizeof task);
+  f->is_classifier = strcmp(task, "classify") == 0;
+  f->is_text_task = f->is_classifier || strcmp(task, "mlm") == 0;
+}
+
 static void read_data(RunFacts *f) {
   char path[FILE_PATH_MAX];
   if (!find_data(f, path)) return;
@@ -287,6 +294,7 @@ Err facts_read_files(RunFacts *f) {
                    "that train --run wrote",
                    f->dir);
   read_text(f->dir, "config", CONFIG_LIMIT, &f->config);
+  read_task(f);
   read_processes(f);
   read_checkpoint(f);
   read_data(f);

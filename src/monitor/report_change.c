@@ -49,7 +49,9 @@ void report_sum_costs(RunReport *r, double price_per_hour) {
     add_cost(r, "cost", "cost", price, text);
     double per_million = price / (f->target_tokens / 1e6);
     snprintf(text, sizeof text, "%.4g", per_million);
-    add_cost(r, "cost_per_million_tokens", "cost per million target tokens", per_million, text);
+    if (!f->is_text_task)
+      add_cost(r, "cost_per_million_tokens", "cost per million target tokens", per_million,
+               text);
   }
   add_energy(r);
 }

@@ -66,6 +66,29 @@ static void add_speed_up(Report *r) {
   }
 }
 
+/* Returns true if no run is one of translations. */
+static bool is_of_texts(const Report *r) {
+  for (size_t i = 0; i < r->run_count; i++)
+    if (!r->runs[i]->facts.is_text_task) return false;
+  return true;
+}
+
+/* Returns true if a run has the column. */
+static bool has_column(const Report *r, const char *column) {
+  for (size_t i = 0; i < r->run_count; i++)
+    if (runlog_column(&r->runs[i]->facts.log, column)) return true;
+  return false;
+}
+
+/* Metrics of classifiers: the column, the figure of the answer, the label. */
+static const char *const text_scores[][3] = {
+    {"valid_f1_macro", "best_f1_macro", "best validation macro-F1"},
+    {"valid_accuracy", "best_accuracy", "best validation accuracy"},
+    {"valid_auc", "best_auc", "best validation AUC"},
+    {"valid_pearson", "best_pearson", "best validation correlation"},
+    {"valid_mae", "best_mae", "best validation MAE"}};
+#define TEXT_SCORES (sizeof text_scores / sizeof *text_scores)
+
 static void add_rows(Report *r) {
   add_numbers(r, "seconds", "training time", offsetof(RunFacts, seconds), report_seconds);
   add_numbers(r, "steps", "steps", offsetof(RunFacts, last_step), report_count);
@@ -73,13 +96,16 @@ static void add_rows(Report *r) {
   add_numbers(r, "hosts", "hosts", offsetof(RunFacts, hosts), report_count);
   add_numbers(r, "parameters", "parameters", offsetof(RunFacts, parameters), report_count);
   add_figures(r, ANSWER_STEP, "step_ms", "step");
-  add_numbers(r, "tokens_per_s", "target tokens/s", offsetof(RunFacts, tokens_per_s),
-              report_count);
+  add_numbers(r, "tokens_per_s", is_of_texts(r) ? "tokens/s" : "target tokens/s",
+              offsetof(RunFacts, tokens_per_s), report_count);
   add_speed_up(r);
   add_figures(r, ANSWER_DEVICES, "compute_share", "of a step computing");
   add_figures(r, ANSWER_NETWORK, "comm_wait_ms", "all-reduce not hidden");
   add_figures(r, ANSWER_TRAINED, "last_valid_nll", "last validation loss");
-  add_figures(r, ANSWER_TRAINED, "best_bleu", "best validation BLEU");
+  if (!is_of_texts(r)) add_figures(r, ANSWER_TRAINED, "best_bleu", "best validation BLEU");
+  for (size_t i = 0; i < TEXT_SCORES; i++)
+    if (has_column(r, text_scores[i][0]))
+      add_figures(r, ANSWER_TRAINED, text_scores[i][1], text_scores[i][2]);
 }
 
 /* Copies the value of an option, or "default". */
@@ -232,6 +258,11 @@ Err report_compare(Report *r) {
   add_rows(r);
   add_options(r);
   TRY(add_chart(r, "valid_nll", "validation loss", /*is_log=*/true));
+  for (size_t i = 0; i < TEXT_SCORES; i++)
+    if (has_column(r, text_scores[i][0]))
+      TRY(add_chart(r, text_scores[i][0], text_scores[i][2] + strlen("best "),
+                    /*is_log=*/false));
+  if (is_of_texts(r)) return add_chart(r, "tokens_per_s", "tokens/s", /*is_log=*/false);
   TRY(add_chart(r, "valid_bleu", "validation BLEU", /*is_log=*/false));
   TRY(add_chart(r, "target_tokens_per_s", "target tokens/s", /*is_log=*/false));
   compare_all_bleu(r);

@@ -53,8 +53,9 @@ static Err answer_duration(RunReport *r) {
                 f->restarts);
   report_figure(a, "rollbacks", "roll-backs", f->rollbacks, "%.0f", f->rollbacks);
   Curve c;
-  TRY(report_curve(&f->log, "target_tokens_per_s", &c));
-  PlotSeries s = {.name = "target tokens/s", .x = c.x, .y = c.y, .points = c.points};
+  TRY(report_curve(&f->log, f->is_text_task ? "tokens_per_s" : "target_tokens_per_s", &c));
+  const char *name = f->is_text_task ? "tokens/s" : "target tokens/s";
+  PlotSeries s = {.name = name, .x = c.x, .y = c.y, .points = c.points};
   PlotLines p = {.title = "Speed", .x_label = "step", .includes_zero = true, .mark = NAN};
   p.series = &s;
   p.count = 1;
@@ -187,19 +188,54 @@ static void mention_rate(Answer *a, const Curve *rate) {
              "schedule would change little: a longer run needs a longer schedule.");
 }
 
-static void add_bleu(Answer *a, const Curve *bleu) {
+/* A metric of validations. */
+typedef struct {
+  const char *column;
+  const char *best_key, *best_label, *last_key, *last_label;
+  int digits;
+  bool lower_is_better;
+} Score;
+
+#define SCORE(name, label, digits, lower)                                \
+  {                                                                      \
+    "valid_" name, "best_" name, "best validation " label, "last_" name, \
+        "last validation " label, digits, lower                          \
+  }
+
+static const Score scores[] = {
+    SCORE("bleu", "BLEU", 2, false),           SCORE("f1_macro", "macro-F1", 4, false),
+    SCORE("accuracy", "accuracy", 4, false),   SCORE("auc", "AUC", 4, false),
+    SCORE("pearson", "correlation", 4, false), SCORE("mae", "MAE", 4, true)};
+
+/* Adds the best and the last value of a metric, if the run has it. */
+static Err add_score(Answer *a, const RunLog *log, const Score *score) {
+  Curve c;
   size_t best = 0;
-  for (size_t i = 1; i < bleu->points; i++)
-    if (bleu->y[i] > bleu->y[best]) best = i;
-  if (bleu->points == 0) return;
-  report_figure(a, "best_bleu", "best validation BLEU", bleu->y[best], "%.2f at step %.0f",
-                bleu->y[best], bleu->x[best]);
-  report_figure(a, "last_bleu", "last validation BLEU", bleu->y[bleu->points - 1], "%.2f",
-                bleu->y[bleu->points - 1]);
+  TRY(report_curve(log, score->column, &c));
+  for (size_t i = 1; i < c.points; i++)
+    if (score->lower_is_better ? c.y[i] < c.y[best] : c.y[i] > c.y[best]) best = i;
+  if (c.points) {
+    double last = c.y[c.points - 1];
+    report_figure(a, score->best_key, score->best_label, c.y[best], "%.*f at step %.0f",
+                  score->digits, c.y[best], c.x[best]);
+    report_figure(a, score->last_key, score->last_label, last, "%.*f", score->digits, last);
+  }
+  report_free_curve(&c);
+  return ERR_OK;
 }
 
-static void answer_trained(RunReport *r, const Curve *valid, const Curve *bleu,
-                           const Curve *rate) {
+static Err add_scores(RunReport *r) {
+  for (size_t i = 0; i < sizeof scores / sizeof *scores; i++)
+    TRY(add_score(&r->answers[ANSWER_TRAINED], &r->facts.log, &scores[i]));
+  return ERR_OK;
+}
+
+/* Returns the name of the loss for the axis of a chart. */
+static const char *name_loss(const RunFacts *f) {
+  return f->is_classifier ? "loss per label" : "loss (nats/token)";
+}
+
+static void answer_trained(RunReport *r, const Curve *valid, const Curve *rate) {
   Answer *a = &r->answers[ANSWER_TRAINED];
   size_t n = valid->points, window = get_window(n);
   if (n < FEWEST_VALIDATIONS) {
@@ -220,12 +256,12 @@ static void answer_trained(RunReport *r, const Curve *valid, const Curve *bleu,
   if (n > 0)
     report_figure(a, "last_valid_nll", "last validation loss", valid->y[n - 1], "%.4f",
                   valid->y[n - 1]);
-  add_bleu(a, bleu);
   PlotSeries s = {.name = "validation loss", .has_dots = true};
   s.x = valid->x;
   s.y = valid->y;
   s.points = n;
-  PlotLines p = {.title = "Validation loss", .x_label = "step", .y_label = "loss (nats/token)"};
+  PlotLines p = {
+      .title = "Validation loss", .x_label = "step", .y_label = name_loss(&r->facts)};
   p.series = &s;
   p.count = 1;
   p.is_log = true;
@@ -320,13 +356,15 @@ static void answer_overfitting(RunReport *r, const Curve *train, const Curve *va
     report_figure(a, "dropout", "dropout", r->facts.dropout, "%.2g", r->facts.dropout);
     judge_overfitting(a, train, valid);
     mention_dropout(a, &r->facts);
-    report_say(a, " Both are negative log-likelihood per token, without label smoothing.");
+    report_say(a, " Both are %s, without label smoothing.",
+               r->facts.is_classifier ? "the same loss, per label"
+                                      : "negative log-likelihood per token");
   }
   PlotSeries s[] = {{.name = "training", .x = train->x, .y = train->y, .points = train->points},
                     {.name = "validation", .x = valid->x, .y = valid->y, .points = n}};
   s[1].has_dots = true;
   PlotLines p = {.title = "Training and validation loss", .x_label = "step"};
-  p.y_label = "loss (nats/token)";
+  p.y_label = name_loss(&r->facts);
   p.is_log = true;
   p.series = s;
   p.count = 2;
@@ -336,7 +374,8 @@ static void answer_overfitting(RunReport *r, const Curve *train, const Curve *va
 }
 
 /* What the schedules do after the warm-up, by the names of --lr-scheduler. */
-static const char *describe_schedule(const char *name) {
+static const char *describe_schedule(const RunFacts *f, const char *name) {
+  char power[32] = "1";
   static const char *const schedules[][2] = {
       {"noam", "falls with the inverse square root of the step (noam)"},
       {"transformer", "falls with the inverse square root of the step (noam)"},
@@ -351,6 +390,8 @@ static const char *describe_schedule(const char *name) {
       {"constant", "stays constant"},
       {"constant-with-warmup", "stays constant"},
       {"fixed", "stays constant"}};
+  facts_option(f, "lr-power", power, sizeof power);
+  if (str_starts(name, "polynomial") && atof(power) == 1) return "falls in a straight line";
   for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++)
     if (strcmp(schedules[i][0], name) == 0) return schedules[i][1];
   return "follows the schedule of the config";
@@ -358,8 +399,10 @@ static const char *describe_schedule(const char *name) {
 
 /* Explains the curve by the options of the run. */
 static void explain_rate(Answer *a, const RunFacts *f, const Curve *rate, size_t peak) {
-  char scheduler[64] = "noam", warmup[32] = "8000";
+  char scheduler[64], warmup[32]; /* the defaults of the task */
   size_t n = rate->points;
+  snprintf(scheduler, sizeof scheduler, f->is_text_task ? "polynomial" : "noam");
+  snprintf(warmup, sizeof warmup, f->is_text_task ? "1000" : "8000");
   /* Names of earlier versions; the present ones override them. */
   facts_option(f, "lr-policy", scheduler, sizeof scheduler);
   facts_option(f, "warmup", warmup, sizeof warmup);
@@ -371,18 +414,18 @@ static void explain_rate(Answer *a, const RunFacts *f, const Curve *rate, size_t
                "The rate rose from %.3g to %.3g and did not reach the end of its warm-up of %s "
                "steps, after which it %s: small steps at first keep Adam's "
                "estimates, which begin with little data, from doing damage.",
-               rate->y[0], rate->y[peak], warmup, describe_schedule(scheduler));
+               rate->y[0], rate->y[peak], warmup, describe_schedule(f, scheduler));
   else if (atof(warmup) > 0)
     report_say(
         a,
         "The rate rises linearly during the warm-up of %s steps, because Adam's estimates "
         "begin with little data, to %.3g near step %.0f, then it %s%s; it ends at %.3g.",
-        warmup, rate->y[peak], rate->x[peak], describe_schedule(scheduler), settles,
+        warmup, rate->y[peak], rate->x[peak], describe_schedule(f, scheduler), settles,
         rate->y[n - 1]);
   else
     report_say(a,
                "There is no warm-up: the rate begins at %.3g, then it %s%s; it ends at %.3g.",
-               rate->y[0], describe_schedule(scheduler), settles, rate->y[n - 1]);
+               rate->y[0], describe_schedule(f, scheduler), settles, rate->y[n - 1]);
 }
 
 static void answer_rate(RunReport *r, const Curve *rate) {
@@ -422,20 +465,19 @@ static void answer_rate(RunReport *r, const Curve *rate) {
 
 Err report_answer_curves(RunReport *r) {
   const RunLog *log = &r->facts.log;
-  Curve train = {0}, valid = {0}, bleu = {0}, rate = {0};
+  Curve train = {0}, valid = {0}, rate = {0};
   Err err;
   TRY_DONE(answer_duration(r));
   TRY_DONE(report_curve(log, "nll", &train));
   TRY_DONE(report_curve(log, "valid_nll", &valid));
-  TRY_DONE(report_curve(log, "valid_bleu", &bleu));
   TRY_DONE(report_curve(log, "lr", &rate));
-  answer_trained(r, &valid, &bleu, &rate);
+  answer_trained(r, &valid, &rate);
+  TRY_DONE(add_scores(r));
   answer_overfitting(r, &train, &valid);
   answer_rate(r, &rate);
 done:
   report_free_curve(&train);
   report_free_curve(&valid);
-  report_free_curve(&bleu);
   report_free_curve(&rate);
   return err;
 }

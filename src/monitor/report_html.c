@@ -244,6 +244,7 @@ static void add_comparison(Str *out, const Report *r) {
   }
   str_add(out, "</table>\n");
   for (size_t i = 1; i < r->run_count; i++) {
+    if (!r->bleu[i][0]) continue; /* no translations */
     str_add(out, "<p>");
     add(out, "b", r->runs[i]->facts.name);
     str_add(out, ": ");

@@ -233,8 +233,9 @@ static void answer_step(RunReport *r, const Curve *step) {
   for (size_t i = 0; i < PARTS; i++)
     report_figure(a, keys[i], part_names[i], values[i], "%s (%.1f %%)",
                   report_ms(ms[1], values[i]), 100 * values[i] / p->total);
-  report_figure(a, "tokens_per_s", "target tokens per second", f->tokens_per_s, "%s",
-                report_count(ms[1], f->tokens_per_s));
+  report_figure(a, "tokens_per_s",
+                f->is_text_task ? "tokens per second" : "target tokens per second",
+                f->tokens_per_s, "%s", report_count(ms[1], f->tokens_per_s));
   PlotSeries s = {.name = "step (ms)", .x = step->x, .y = step->y, .points = step->points};
   PlotLines lines = {
       .title = "Time of a step", .x_label = "step", .y_label = "ms", .mark = NAN};

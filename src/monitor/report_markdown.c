@@ -23,9 +23,11 @@ static void add_figures(Str *out, const Figure *figures, size_t count) {
   }
 }
 
-static void add_table(Str *out, const char *rows) {
+/* `is_of_labels`: the rows are labels with their texts, else files with their sizes. */
+static void add_table(Str *out, const char *rows, bool is_of_labels) {
   if (!*rows) return;
-  str_add(out, "| file | size | what |\n|---|---|---|\n");
+  str_addf(out, "| %s | what |\n|---|---|---|\n",
+           is_of_labels ? "label | number" : "file | size");
   for (const char *at = rows; *at;) {
     size_t len = strcspn(at, "\n");
     str_add(out, "| ");
@@ -50,7 +52,7 @@ static void add_answer(Str *out, const Answer *a, int index) {
   add(out, a->sentence);
   str_add(out, "\n\n");
   if (a->caption.len) str_addf(out, "%s\n\n", str_text(&a->caption));
-  add_table(out, str_text(&a->table));
+  add_table(out, str_text(&a->table), strcmp(a->id, "data") == 0);
   add_figures(out, a->figures, a->figure_count);
   str_addc(out, '\n');
 }
@@ -192,6 +194,7 @@ static void add_comparison(Str *out, const Report *r) {
   }
   str_addc(out, '\n');
   for (size_t i = 1; i < r->run_count; i++) {
+    if (!r->bleu[i][0]) continue; /* no translations */
     str_add(out, "- ");
     add(out, r->runs[i]->facts.name);
     str_add(out, ": ");

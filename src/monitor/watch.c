@@ -135,10 +135,24 @@ Err watch_read(Watch *w) {
 }
 
 /* Columns in the order in which the keys select them; others follow. */
-static const char *const preferred[] = {
-    "nll",       "loss", "valid_nll",  "valid_bleu", "target_tokens_per_s",
-    "grad_norm", "lr",   "perplexity", "accuracy",   "tflops_per_s",
-    "mfu"};
+static const char *const preferred[] = {"nll",
+                                        "loss",
+                                        "valid_nll",
+                                        "valid_bleu",
+                                        "valid_f1_macro",
+                                        "valid_accuracy",
+                                        "valid_auc",
+                                        "valid_pearson",
+                                        "valid_mae",
+                                        "target_tokens_per_s",
+                                        "tokens_per_s",
+                                        "texts_per_s",
+                                        "grad_norm",
+                                        "lr",
+                                        "perplexity",
+                                        "accuracy",
+                                        "tflops_per_s",
+                                        "mfu"};
 #define PREFERRED (sizeof preferred / sizeof *preferred)
 
 static bool is_preferred(const char *name) {

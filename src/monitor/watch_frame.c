@@ -183,7 +183,9 @@ void watch_line(const Watch *w, char *out, size_t room) {
     return;
   }
   if (runlog_last(&w->log, "nll", &p)) snprintf(loss, sizeof loss, "  loss %.4f", p.value);
-  if (runlog_last(&w->log, "target_tokens_per_s", &p) && p.value >= 0 && p.value < 1e15)
+  bool has_speed = runlog_last(&w->log, "target_tokens_per_s", &p) ||
+                   runlog_last(&w->log, "tokens_per_s", &p);
+  if (has_speed && p.value >= 0 && p.value < 1e15)
     snprintf(speed, sizeof speed, "  %s tokens/s", str_of_count(count, (uint64_t)p.value));
   snprintf(out, room, "%s%s%s  %s  %s", step, loss, speed, time, state);
 }

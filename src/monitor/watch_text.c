@@ -109,17 +109,20 @@ static void add_rate(const Watch *w, WatchText *t, const char *column, const cha
   watch_field(t, "%s %s", str_of_count(count, (uint64_t)p.value), unit);
 }
 
-/* Adds the best validation score so far. */
-static void add_best(const Watch *w, WatchText *t) {
-  const RunColumn *c = runlog_column(&w->log, "valid_bleu");
+/* Adds the last and the best value of a metric of validations, if the run has it. */
+static void add_score(const Watch *w, WatchText *t, const char *column, const char *label,
+                      int digits) {
+  const RunColumn *c = runlog_column(&w->log, column);
   RunPoint best = {0};
   char step[32];
   if (!c || !c->points) return;
+  watch_field(t, "%s %.*f", label, digits, runlog_point(&w->log, c, c->points - 1).value);
   for (size_t i = 0; i < c->points; i++) {
     RunPoint p = runlog_point(&w->log, c, i);
     if (i == 0 || p.value > best.value) best = p;
   }
-  watch_field(t, "best BLEU %.2f at step %s", best.value, str_of_count(step, best.step));
+  watch_field(t, "best %s %.*f at step %s", label, digits, best.value,
+              str_of_count(step, best.step));
 }
 
 static void add_figures(const Watch *w, WatchText *t) {
@@ -128,12 +131,18 @@ static void add_figures(const Watch *w, WatchText *t) {
   add_fixed(w, t, runlog_last(&w->log, "nll", &p) ? "nll" : "loss", "", 4);
   add_short(w, t, "perplexity", "ppl ", "");
   add_fixed(w, t, "valid_nll", "valid ", 4);
-  add_fixed(w, t, "valid_bleu", "BLEU ", 2);
-  add_best(w, t);
+  add_fixed(w, t, "valid_accuracy", "accuracy ", 4);
+  add_fixed(w, t, "valid_auc", "AUC ", 4);
+  add_fixed(w, t, "valid_mae", "MAE ", 4);
+  add_score(w, t, "valid_bleu", "BLEU", 2);
+  add_score(w, t, "valid_f1_macro", "macro-F1", 4);
+  add_score(w, t, "valid_pearson", "correlation", 4);
   add_short(w, t, "lr", "lr ", "");
   add_fixed(w, t, "grad_norm", "gnorm ", 2);
   watch_begin(t, STYLE_PLAIN, "speed");
   add_rate(w, t, "target_tokens_per_s", "tokens/s");
+  add_rate(w, t, "tokens_per_s", "tokens/s");
+  add_rate(w, t, "texts_per_s", "texts/s");
   add_rate(w, t, "pairs_per_s", "pairs/s");
   add_short(w, t, "steps_per_s", "", " steps/s");
   add_short(w, t, "tflops_per_s", "", " TFLOP/s");

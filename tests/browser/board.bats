@@ -103,6 +103,18 @@ page() {
   page extra "$address"
 }
 
+@test "page: a classifier has charts of its own metrics and none of translations; beside a translation both are there" {
+  mkdir runs/texts
+  for step in 2 4; do
+    echo "{\"nll\":1,\"steps_per_s\":2,\"tokens_per_s\":100,\"texts_per_s\":9,\"step\":$step,\"seconds\":$step}"
+    echo "{\"valid_nll\":1,\"valid_f1_macro\":0.75,\"valid_accuracy\":0.8,\"step\":$step,\"seconds\":$step}"
+  done > runs/texts/metrics.jsonl
+  start_board
+  page texts "$address"
+  make_long_run pairs 5
+  page both "$address"
+}
+
 @test "page: with a token the address loses it, and the page goes on with its cookie" {
   make_long_run one 10
   start_board --bind 127.0.0.1

@@ -127,6 +127,20 @@ my %checks = (
     wait_until("($run('one')).then(run => run?.series.train?.columns.extra17?.mean.at(-1) === 17)", 'the last curve is there');
   },
 
+  texts => sub {
+    open_page(1280, 900);
+    my $titles = q{[...document.querySelectorAll('#curves h3, #curves h2')].map(head => head.textContent).join('; ')};
+    wait_until("($titles).includes('Validation macro-F1') && ($titles).includes('Texts per second')", 'charts of a classifier');
+    my $all = $browser->value($titles);
+    die "charts: $all\n" if $all =~ /BLEU|Target|Validation AUC/ || $all !~ /Validation accuracy/;
+  },
+
+  both => sub {
+    open_page(1280, 900);
+    my $titles = q{[...document.querySelectorAll('#curves h3, #curves h2')].map(head => head.textContent).join('; ')};
+    wait_until("['Validation macro-F1', 'Validation BLEU', 'Target tokens per second'].every(name => ($titles).includes(name))", 'charts of both tasks');
+  },
+
   token => sub {
     open_page(1280, 900);
     wait_until(q{!location.href.includes('token')}, 'the token is gone from the address');

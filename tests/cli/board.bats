@@ -246,6 +246,20 @@ has_fact() {
   has_fact valid_bleu undef
 }
 
+@test "board: of a classifier the list has its metric, and tokens are those of its texts" {
+  mkdir -p runs/one
+  for step in 2 4; do
+    echo "{\"nll\":1,\"steps_per_s\":2,\"tokens_per_s\":100,\"texts_per_s\":9,\"step\":$step,\"seconds\":$step}"
+  done > runs/one/metrics.jsonl
+  echo '{"valid_f1_macro":0.75,"valid_pearson":0.5,"step":4,"seconds":5}' >> runs/one/metrics.jsonl
+  start_board
+  until_true has_fact valid_f1_macro 0.75
+  has_fact valid_pearson 0.5
+  has_fact tokens_per_s 100
+  id=$(run_id one)
+  until_true shows "$id" '$j->{tokens}[-1]' 200
+}
+
 @test "board: the list of a board that is started later has the last validation before many records" {
   make_run one 5
   printf '{"valid_bleu":31.5,"step":5,"seconds":3}\n' >> runs/one/metrics.jsonl

@@ -312,8 +312,34 @@ samples() {
   fit classes seen --steps 6 --valid-every 2 --log-every 1 > /dev/null
   run -0 "$TRIREME" report seen --out seen.html
   [[ "$output" == *"for 6 steps"* ]]
-  run -0 "$TRIREME" watch --once seen
+  run -0 env COLUMNS=200 LINES=40 "$TRIREME" watch --once seen
   [[ "$output" == *"valid_nll"* ]]
+  [[ "$output" == *"  accuracy 0."*"  macro-F1 0."*"  best macro-F1 0."*" at step "* ]]
+  [[ "$output" == *" tokens/s  "*" texts/s  "* ]]
+}
+
+@test "the report of classifiers has their metrics, loss and schedule, and nothing of translations" {
+  for run in first second; do
+    fit classes "seen-$run" --steps 6 --valid-every 2 --log-every 1 > /dev/null
+  done
+  "$TRIREME" report seen-first seen-second --markdown --price-per-hour 2 > seen.md
+  grep -q '^- best validation macro-F1: [01]\.[0-9]* at step [246]$' seen.md
+  grep -q '^- last validation AUC: [01]\.[0-9]*$' seen.md
+  grep -q 'Both are the same loss, per label' seen.md
+  grep -q 'then it falls in a straight line' seen.md
+  grep -q '^- tokens per second: [0-9]' seen.md
+  grep -q '^| label | number | what |$' seen.md
+  grep -q '^| tokens/s | [0-9,]* | [0-9,]* |$' seen.md
+  grep -q '^| best validation accuracy | [01]\.[0-9]* at step [246] | [01]\.[0-9]* at step [246] |$' seen.md
+  # The path of the temporary directory may have any letters.
+  grep -v '^- called in' seen.md > seen.text
+  run ! grep -iE 'bleu|pairs|target tokens|per token|noam' seen.text
+  run ! grep -iw 'nan' seen.text
+  "$TRIREME" report seen-first seen-second --out seen.html --quiet
+  grep -q 'loss per label' seen.html
+  grep -q 'validation macro-F1' seen.html
+  sed "s|$PWD||g" seen.html > seen.text
+  run ! grep -iE 'bleu|pairs|target tokens|nats/token' seen.text
 }
 
 @test "options of another task and wrong values are refused" {

@@ -50,6 +50,8 @@ function describeRun(run) {
     parts.push('step ' + formatNumber(run.step) + (run.steps ? ' of ' + formatNumber(run.steps) : ''));
   if (run.nll !== undefined) parts.push('loss ' + formatNumber(run.nll));
   if (run.valid_bleu !== undefined) parts.push('BLEU ' + run.valid_bleu.toFixed(1));
+  if (run.valid_f1_macro !== undefined) parts.push('macro-F1 ' + run.valid_f1_macro.toFixed(3));
+  if (run.valid_pearson !== undefined) parts.push('correlation ' + run.valid_pearson.toFixed(3));
   return parts.join(', ') || 'nothing recorded yet';
 }
 

@@ -2,12 +2,16 @@
 // reduced to about one point for each pixel, with the smallest and largest value.
 
 export const names = {
-  nll: 'Training loss (NLL per token)', loss: 'Training objective, with label smoothing',
-  valid_nll: 'Validation loss (NLL per token)', valid_bleu: 'Validation BLEU', perplexity: 'Training perplexity',
+  nll: 'Training loss (NLL)', loss: 'Training objective, with label smoothing',
+  valid_nll: 'Validation loss (NLL)', valid_bleu: 'Validation BLEU', perplexity: 'Training perplexity',
   valid_perplexity: 'Validation perplexity', lr: 'Learning rate', grad_norm: 'Gradient norm',
   target_tokens_per_s: 'Target tokens per second', steps_per_s: 'Steps per second', pairs_per_s: 'Pairs per second',
-  tflops_per_s: 'TFLOP/s of all ranks', mfu: 'Share of the peak FLOP/s (MFU)', accuracy: 'Token accuracy', loss_scale: 'Loss scale',
+  tflops_per_s: 'TFLOP/s of all ranks', mfu: 'Share of the peak FLOP/s (MFU)', accuracy: 'Training accuracy', loss_scale: 'Loss scale',
   skipped: 'Skipped updates', epoch: 'Epoch', valid_seconds: 'Seconds of a validation',
+  valid_accuracy: 'Validation accuracy', valid_f1_macro: 'Validation macro-F1', valid_f1_micro: 'Validation micro-F1',
+  valid_auc: 'Validation AUC', valid_average_precision: 'Validation average precision', valid_mcc: 'Validation MCC',
+  valid_ece: 'Validation calibration error (ECE)', valid_mae: 'Validation mean absolute error', valid_pearson: 'Validation correlation',
+  tokens_per_s: 'Tokens per second', texts_per_s: 'Texts per second', labels_per_s: 'Labels per second',
   average_nll: 'Loss of averaged checkpoints', average_bleu: 'BLEU of averaged checkpoints',
 };
 

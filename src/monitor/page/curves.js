@@ -3,8 +3,12 @@
 import { Chart, kindOf, nameOf } from './chart.js';
 import * as store from './store.js';
 
-const CURVES = ['nll', 'valid_nll', 'valid_bleu', 'target_tokens_per_s', 'lr', 'grad_norm'];
-const SPEED = ['target_tokens_per_s', 'steps_per_s', 'tflops_per_s', 'mfu'];
+const CURVES = ['nll', 'valid_nll', 'valid_bleu', 'valid_f1_macro', 'valid_accuracy', 'valid_auc', 'valid_pearson', 'valid_mae',
+  'target_tokens_per_s', 'texts_per_s', 'lr', 'grad_norm'];
+const SPEED = ['target_tokens_per_s', 'tokens_per_s', 'texts_per_s', 'steps_per_s', 'tflops_per_s', 'mfu'];
+// Translations alone have the former, runs on texts (classify, mlm) the latter; texts_per_s tells them apart.
+const OF_PAIRS = ['valid_bleu', 'target_tokens_per_s'];
+const OF_TEXTS = ['valid_f1_macro', 'valid_accuracy', 'valid_auc', 'valid_pearson', 'valid_mae', 'tokens_per_s', 'texts_per_s'];
 const PARTS = [['data_wait_ms', 'waiting for data', '#b8860b'], ['forward_ms', 'forward', '#1f77d0'],
   ['backward_ms', 'backward', '#8a63d2'], ['comm_wait_ms', 'all-reduce not hidden', '#d0393b'],
   ['update_ms', 'update', '#2c9a4b'], ['checkpoint_ms', 'checkpoints', '#7d6a5d']];
@@ -29,8 +33,17 @@ export function setZoom(range) {
   if (zoom) zoomTimer = setTimeout(fetchDetails, 150);
 }
 
+// Whether the selected runs, as far as they are known, have a use for a chart of this field.
+function isOfUse(field) {
+  const selected = store.selectedRuns();
+  const columns = selected.map(run => Object.values(run.info?.columns || {}).flat());
+  if (OF_PAIRS.includes(field)) return !selected.length || columns.some(list => !list.includes('texts_per_s'));
+  return !OF_TEXTS.includes(field) || columns.some(list => list.includes('texts_per_s') && list.includes(field));
+}
+
 function fieldsOf(view) {
-  return view === 'curves' ? [...CURVES, ...store.settings.extra] : SPEED;
+  const fields = (view === 'curves' ? CURVES : SPEED).filter(isOfUse);
+  return view === 'curves' ? [...fields, ...store.settings.extra.filter(name => !fields.includes(name))] : fields;
 }
 
 // The fields of a kind that the view needs. Validations and averages are few: all come together.
@@ -53,9 +66,15 @@ function makeCharts(view) {
     charts = new Map();
     shownView = view;
   }
+  const fields = fieldsOf(view);
+  for (const [field, chart] of charts) {
+    if (field === 'parts' || fields.includes(field)) continue;
+    chart.remove();
+    charts.delete(field);
+  }
   const parent = document.getElementById(view);
   const axis = () => store.settings.axis;
-  for (const field of fieldsOf(view)) {
+  for (const field of fields) {
     if (charts.has(field)) continue;
     const isExtra = store.settings.extra.includes(field);
     charts.set(field, new Chart(parent, {

@@ -39,7 +39,7 @@ typedef struct {
   const char *file;
   bool text;
   Repair repair;
-  const char *call[16]; /* "unpack", "sgm" and "recipe" call a function instead of a command */
+  const char *call[20]; /* "unpack", "sgm" and "recipe" call a function instead of a command */
 } Case;
 
 #define SET     "set/"
@@ -48,6 +48,11 @@ typedef struct {
 #define BOTH    PREPARE, "--valid", "few.a", "few.b", "--tokenizer", "good.model", "--train"
 #define REPORT  "report", "run", "--quiet", "--out", "-"
 #define RESUME  "train", "--quiet", "--run", "run", "--resume", "--steps", "2"
+#define TEXTS   "texts/"
+#define CLASSES \
+  PREPARE, "--task", "classify", "--text-column", "text", "--label-column", "class"
+#define LABEL  "classify", "--quiet", "--model", "classifier", "--input", "few.a"
+#define IMPORT "import", "--quiet", "--out", "out", "--from"
 
 static const Case cases[] = {
     {SET "train-00000.tok", false, SEAL_BLOCKS, {"inspect", "set", "--batch-tokens", "64"}},
@@ -138,6 +143,42 @@ static const Case cases[] = {
      true,
      AS_IS,
      {"score", "--ref", "few.a", "--hyp", "text.a", "--metrics", "bleu,chrf,ter"}},
+    /* texts with labels, classifiers */
+    {TEXTS "train-00000.tok", false, SEAL_BLOCKS, {"inspect", "texts", "--samples", "3"}},
+    {TEXTS "train-00000.tok", false, SEAL_BLOCKS, {"inspect", "texts", "--verify", "--quiet"}},
+    {TEXTS "train.order", false, SEAL_BLOCKS, {"inspect", "texts", "--batch-tokens", "64"}},
+    {TEXTS "valid.tok", false, SEAL_BLOCKS, {"inspect", "texts", "--split", "valid"}},
+    {TEXTS "dataset.json", true, AS_IS, {"inspect", "texts", "--json", "--samples", "2"}},
+    {TEXTS "dataset.json",
+     true,
+     AS_IS,
+     {"train", "--data", "texts", "--run", "new", "--dry-run", "--quiet", "--preset",
+      "bert-tiny", "--batch-tokens", "64"}},
+    {TEXTS "shards.manifest", true, NAME_HASH, {"inspect", "texts", "--samples", "2"}},
+    {TEXTS "vocab.txt", true, NAME_HASH, {"inspect", "texts", "--samples", "5"}},
+    {TEXTS "labels.txt", true, NAME_HASH, {"inspect", "texts", "--samples", "5"}},
+    {"lines/dataset.json", true, AS_IS, {"inspect", "lines", "--samples", "2"}},
+    {"lines/train-00000.tok", false, SEAL_BLOCKS, {"inspect", "lines", "--samples", "3"}},
+    {"table.csv", true, AS_IS, {CLASSES, "--vocab", "vocab.txt", "--train", "table.csv"}},
+    {"table.jsonl", true, AS_IS, {CLASSES, "--vocab", "vocab.txt", "--train", "table.jsonl"}},
+    {"words.txt", true, AS_IS, {CLASSES, "--vocab", "words.txt", "--train", "small.csv"}},
+    {"classifier/model.json", true, SEAL_JSON, {LABEL}},
+    {"classifier/weights.safetensors", false, AS_IS, {LABEL}},
+    {"classifier/labels.txt", true, AS_IS, {LABEL}},
+    {"classifier/vocab.txt", true, AS_IS, {LABEL}},
+    /* directories of Hugging Face */
+    {"hf/config.json", true, AS_IS, {IMPORT, "hf"}},
+    {"hf/tokenizer.json", true, AS_IS, {IMPORT, "hf"}},
+    {"hf/tokenizer_config.json", true, AS_IS, {IMPORT, "hf"}},
+    {"hf/model.safetensors", false, AS_IS, {IMPORT, "hf"}},
+    {"hf-mlm/vocab.txt", true, AS_IS, {IMPORT, "hf-mlm"}},
+    {"hf-mlm/pytorch_model.bin", false, AS_IS, {IMPORT, "hf-mlm"}},
+    {"hf-base/model.safetensors.index.json", true, AS_IS, {IMPORT, "hf-base"}},
+    {"hf-roberta/vocab.json", true, AS_IS, {IMPORT, "hf-roberta"}},
+    {"hf-roberta/merges.txt", true, AS_IS, {IMPORT, "hf-roberta"}},
+    {"hf-marian/config.json", true, AS_IS, {IMPORT, "hf-marian"}},
+    {"hf-marian/vocab.json", true, AS_IS, {IMPORT, "hf-marian"}},
+    {"hf-marian/source.spm", false, AS_IS, {IMPORT, "hf-marian"}},
 };
 #define CASES (sizeof cases / sizeof *cases)
 
@@ -300,9 +341,9 @@ static void seal_json(Bytes *b) {
   str_free(&text);
 }
 
-/* Writes the hash of the damaged tokenizer or manifest to dataset.json; also its length, if
- * that has as many digits as before. */
-static void name_hash(const Str *dataset, const Bytes *good, const Bytes *b) {
+/* Writes to `path` the dataset.json with the hash of the damaged tokenizer, labels or manifest; also its
+ * length, if that has as many digits as before. */
+static void name_hash(const char *path, const Str *dataset, const Bytes *good, const Bytes *b) {
   char old[65], new[65];
   Sha256 sha;
   sha256_begin(&sha), sha256_add(&sha, good->at, good->len), sha256_end(&sha, old);
@@ -316,7 +357,7 @@ static void name_hash(const Str *dataset, const Bytes *good, const Bytes *b) {
   size_t digits = strlen(old_bytes) == strlen(new_bytes) && length ? strlen(new_bytes) : 0;
   memcpy(place, new, 64);
   if (digits) memcpy(length, new_bytes, digits);
-  write_bytes(SET "dataset.json", dataset->s, dataset->len);
+  write_bytes(path, dataset->s, dataset->len);
   memcpy(place, old, 64);
   if (digits) memcpy(length, old_bytes, digits);
 }
@@ -347,7 +388,7 @@ static Err call_function(const char *name, const char *file) {
 }
 
 static int call(const Case *c) {
-  char *argv[20] = {(char *)(uintptr_t) "trireme"};
+  char *argv[24] = {(char *)(uintptr_t) "trireme"};
   int argc = 1;
   for (; c->call[argc - 1]; argc++) argv[argc] = (char *)(uintptr_t)c->call[argc - 1];
   const char *command = c->call[0];
@@ -410,7 +451,7 @@ static void clean_up(void) {
     if (file_remove_all(made[i])) die(made[i]);
 }
 
-static Str good[CASES], dataset;
+static Str good[CASES], set_dataset, texts_dataset;
 static long peak; /* kB */
 
 static bool try_case(size_t which, uint64_t number) {
@@ -422,12 +463,14 @@ static bool try_case(size_t which, uint64_t number) {
   if (!whole.len) die("an empty file has nothing to damage");
   memcpy(b.at, whole.at, b.len = whole.len);
   drawn = number << 16;
-  bool repaired = draw(2);
+  bool repaired = draw(2), is_texts = str_starts(c->file, TEXTS);
+  Str *dataset = is_texts ? &texts_dataset : &set_dataset;
+  const char *dataset_path = is_texts ? TEXTS "dataset.json" : SET "dataset.json";
   damage(&b, c->text);
   if (repaired && c->repair == SEAL_BLOCKS) seal_blocks(&b);
   if (repaired && c->repair == SEAL_JSON) seal_json(&b);
   write_bytes(c->file, b.at, b.len);
-  if (repaired && c->repair == NAME_HASH) name_hash(&dataset, &whole, &b);
+  if (repaired && c->repair == NAME_HASH) name_hash(dataset_path, dataset, &whole, &b);
   struct rusage use;
   int status;
   wants_leaks = number / CASES == which;
@@ -448,7 +491,7 @@ static bool try_case(size_t which, uint64_t number) {
     fflush(stdout);
   }
   write_bytes(c->file, whole.at, whole.len);
-  if (c->repair == NAME_HASH) write_bytes(SET "dataset.json", dataset.s, dataset.len);
+  if (c->repair == NAME_HASH) write_bytes(dataset_path, dataset->s, dataset->len);
   clean_up();
   free(b.at);
   return wrong == NULL;
@@ -480,7 +523,8 @@ int main(int argc, char **argv) {
   uint64_t count = strtoull(argv[2], NULL, 10), bad = 0;
   seed = strtoull(argv[3], NULL, 10);
   if (file_mkdirs("findings")) die("findings");
-  if (file_read(SET "dataset.json", 1 << 24, &dataset)) die("dataset.json");
+  if (file_read(SET "dataset.json", 1 << 24, &set_dataset)) die("dataset.json");
+  if (file_read(TEXTS "dataset.json", 1 << 24, &texts_dataset)) die("dataset.json of texts");
   for (size_t i = 0; i < CASES; i++) {
     if (file_read(cases[i].file, (size_t)1 << 26, &good[i])) die(cases[i].file);
     check_good(i);

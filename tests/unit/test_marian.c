@@ -1,6 +1,7 @@
 /* MarianMT models of Hugging Face: tokenizer, greedy search and beam search give the ids of
  * MarianTokenizer and generate for 200 sentences (tests/golden/marian, made by make_golden.py beside
- * it), and models of another form are refused. */
+ * it), and for 50 of a trained model, whose outputs vary (make_varied.py); models of another form are
+ * refused. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,6 +16,7 @@
 #define GOLDEN    "tests/golden/marian/"
 #define LIMIT     40 /* tokens of an output in make_golden.py */
 #define SENTENCES 200
+#define VARIED    50 /* sentences of make_varied.py */
 #define COLUMNS   4 /* of ids.tsv: source, greedy, beam search without and with length penalty */
 
 /* An imported model. */
@@ -68,12 +70,12 @@ static const char *parse_ids(const char *text, IdList *ids) {
   return text + 1;
 }
 
-/* Reads ids.tsv. */
-static void read_ids(IdList ids[SENTENCES][COLUMNS]) {
+/* Reads an ids.tsv with this number of sentences. */
+static void read_ids(const char *path, int sentences, IdList ids[SENTENCES][COLUMNS]) {
   Str text = {0};
-  OK(file_read(GOLDEN "ids.tsv", (size_t)1 << 20, &text));
+  OK(file_read(path, (size_t)1 << 20, &text));
   const char *p = text.s;
-  for (int i = 0; i < SENTENCES; i++) {
+  for (int i = 0; i < sentences; i++) {
     for (int k = 0; k < COLUMNS; k++) p = parse_ids(p, &ids[i][k]);
   }
   assert_ptr_equal(p, text.s + text.len);
@@ -103,7 +105,7 @@ static void test_marian_tokenizer_gives_the_ids_of_hugging_face(void **state) {
   Imported m = {0};
   Str text = {0};
   (void)state;
-  read_ids(ids);
+  read_ids(GOLDEN "ids.tsv", SENTENCES, ids);
   open_imported(&m, at("model"));
   OK(file_read(GOLDEN "source.txt", (size_t)1 << 20, &text));
   const char *line = text.s;
@@ -123,8 +125,10 @@ static void test_marian_tokenizer_gives_the_ids_of_hugging_face(void **state) {
   free_ids(ids);
 }
 
-/* Searches all sentences, 50 in a batch, and compares with a column of ids.tsv. */
-static void check_search(int beam_size, float length_penalty, int column) {
+/* Searches all sentences of a model in the scratch directory, 50 in a batch, and compares with a column of
+ * its ids. */
+static void check_model(const char *model, const char *path, int sentences, int beam_size,
+                        float length_penalty, int column) {
   enum { BATCH = 50, TOKENS = 8192 };
   static IdList ids[SENTENCES][COLUMNS];
   static int32_t src[TOKENS];
@@ -138,11 +142,11 @@ static void check_search(int beam_size, float length_penalty, int column) {
                    .extra_length = 4096,
                    .nbest = 1,
                    .max_length = LIMIT};
-  read_ids(ids);
-  open_imported(&m, at("model"));
+  read_ids(path, sentences, ids);
+  open_imported(&m, at(model));
   OK(beam_new(&beam, transformer_config(&m.config), &m.backend, m.weights, &spec, TOKENS,
               BATCH));
-  for (int first = 0; first < SENTENCES; first += BATCH) {
+  for (int first = 0; first < sentences; first += BATCH) {
     for (int i = 0; i < BATCH; i++) {
       const IdList *s = &ids[first + i][0];
       memcpy(src + off[i], s->id, s->len * sizeof *src);
@@ -155,6 +159,10 @@ static void check_search(int beam_size, float length_penalty, int column) {
   beam_free(beam);
   close_imported(&m);
   free_ids(ids);
+}
+
+static void check_search(int beam_size, float length_penalty, int column) {
+  check_model("model", GOLDEN "ids.tsv", SENTENCES, beam_size, length_penalty, column);
 }
 
 static void test_marian_greedy_search_gives_the_ids_of_generate(void **state) {
@@ -173,18 +181,40 @@ static void test_marian_beam_search_with_length_penalty_gives_the_ids_of_generat
   check_search(4, 1, 3);
 }
 
+/* Copies files of a golden model to the scratch directory "copy". */
+static void copy_files(const char *dir, const char *const *files, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    char from[128], to[128];
+    snprintf(from, sizeof from, GOLDEN "%s/%s", dir, files[i]);
+    snprintf(to, sizeof to, "copy/%s", files[i]);
+    copy_file(from, at(to));
+  }
+}
+
 /* Makes a copy of the golden model in the scratch directory "copy". */
 static void copy_model(void) {
   static const char *const files[] = {"config.json", "model.safetensors", "source.spm",
                                       "target.spm", "vocab.json"};
   if (file_exists(at("copy"))) OK(file_remove_all(at("copy")));
   OK(file_mkdirs(at("copy")));
-  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-    char from[128], to[128];
-    snprintf(from, sizeof from, GOLDEN "hf/%s", files[i]);
-    snprintf(to, sizeof to, "copy/%s", files[i]);
-    copy_file(from, at(to));
-  }
+  copy_files("hf", files, sizeof files / sizeof *files);
+}
+
+/* The trained model has the tokenizer of the other. */
+static void test_marian_trained_model_gives_the_varied_ids_of_generate(void **state) {
+  static const char *const files[] = {"config.json", "model.safetensors"};
+  static const struct {
+    int beam_size;
+    float length_penalty;
+  } searches[] = {{1, 0}, {4, 0}, {4, 1}};
+  HfImported imported;
+  (void)state;
+  copy_model();
+  copy_files("varied", files, 2);
+  OK(hf_import(at("copy"), at("varied"), &imported));
+  for (int i = 0; i < 3; i++)
+    check_model("varied", GOLDEN "varied/ids.tsv", VARIED, searches[i].beam_size,
+                searches[i].length_penalty, i + 1);
 }
 
 /* Replaces `old`, which the file must have, by `new` in a file of "copy". */
@@ -286,6 +316,7 @@ static void test_marian_text_of_ids_leaves_special_tokens_out(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_marian_tokenizer_gives_the_ids_of_hugging_face),
+      cmocka_unit_test(test_marian_trained_model_gives_the_varied_ids_of_generate),
       cmocka_unit_test(test_marian_greedy_search_gives_the_ids_of_generate),
       cmocka_unit_test(test_marian_beam_search_gives_the_ids_of_generate),
       cmocka_unit_test(test_marian_beam_search_with_length_penalty_gives_the_ids_of_generate),

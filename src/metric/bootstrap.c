@@ -162,6 +162,8 @@ Err metric_interval(const double *score, size_t n, MetricInterval *interval) {
 Err metric_p_value(const double *base, const double *other, size_t n, double observed,
                    double *p) {
   Sample a, b;
+  *p = 1;
+  if (observed == 0) return ERR_OK;
   TRY(copy_scores(base, n, &a));
   Err err = copy_scores(other, n, &b);
   if (!err) {

@@ -86,7 +86,8 @@ NODISCARD Err metric_paired(const Metric *base, const Metric *other, size_t resa
                             uint64_t seed, MetricInterval *of_base, MetricInterval *of_other,
                             double *p);
 /* The same for scores of bootstrap samples that were computed elsewhere, in double precision: mean and
- * interval of n scores; p-value of two systems whose scores differ by `observed` on all texts. */
+ * interval of n scores; p-value of two systems whose scores differ by `observed` on all texts. It is 1
+ * if that is 0, which classifiers often have: sacreBLEU's count would give the smallest p. */
 NODISCARD Err metric_interval(const double *score, size_t n, MetricInterval *interval);
 NODISCARD Err metric_p_value(const double *base, const double *other, size_t n, double observed,
                              double *p);

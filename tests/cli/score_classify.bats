@@ -37,6 +37,14 @@ compare() {
   perl -MJSON::PP -0777 -e 'my $j = decode_json(<STDIN>); exit !($j->{texts} == 120 && @{$j->{systems}[0]{confusion}} == 3)' < out.json
 }
 
+@test "systems with equal scores do not differ: p is 1" {
+  printf 'a,b\n0.6,0.4\n0.3,0.7\n' > other.csv # the same classes with other probabilities
+  score --ref ref.csv --label-column class --hyp hyp.csv --paired-bs other.csv --paired-bs hyp.csv --resamples 100 > out
+  grep -A 3 -E '^(accuracy|F1 macro|MCC)' out > equal
+  [ "$(grep -c 'p = 1.0000$' equal)" -eq 6 ]
+  run -1 grep -F 'p = 0.0' equal
+}
+
 @test "several labels per text: one column each, numbers with a threshold" {
   score --ref "$golden/many-labels.tsv" --label-column toxic --label-column obscene --hyp "$golden/many.csv" --json > out.json
   compare out.json 0 many

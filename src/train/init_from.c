@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/str.h"
 #include "format/safetensors.h"
+#include "model/bert.h"
 
 typedef struct {
   const char *dir; /* the other model */
@@ -15,6 +17,7 @@ typedef struct {
   StoreSums sums;
   SafeFile file;
   const Params *params; /* those of the model in training */
+  bool is_silent;       /* after a roll-back: the log has been written before */
   size_t taken;
   Str fresh, unused; /* names of weights that are not taken, here and there */
 } InitFrom;
@@ -44,6 +47,39 @@ static Err check_finite(const InitFrom *m, const Param *q, const float *w) {
   return ERR_OK;
 }
 
+/* Returns true for the learned positions of a model with another maximum of positions: row i belongs to
+ * the same position in both. */
+static bool is_other_length(const SafeTensor *t, const Param *q) {
+  return strcmp(q->name, "embed.positions") == 0 && t->dimensions == 2 &&
+         t->shape[1] == q->cols && t->shape[0] > 0;
+}
+
+static void warn_of_positions(const InitFrom *m, const Param *q, uint64_t rows) {
+  const BertConfig *there = bert_config(&m->config);
+  if (rows >= q->rows || m->is_silent || !there) return;
+  log_warn("--init-from %s has %" PRIu64
+           " positions, and the data set allows texts that need %zu: "
+           "positions %" PRIu64
+           " to %zu start random; to use learned ones alone, prepare the data set "
+           "again with --max-tokens %zu",
+           m->dir, rows, q->rows, rows, q->rows - 1,
+           (size_t)(there->max_positions - there->position_offset));
+}
+
+/* Copies the positions that both models have. */
+static Err take_positions(InitFrom *m, const SafeTensor *t, const Param *q, float *w) {
+  size_t rows = t->shape[0] < q->rows ? (size_t)t->shape[0] : q->rows;
+  float *all;
+  TRY(mem_alloc(&all, (size_t)t->shape[0] * q->cols, sizeof *all));
+  Err err = safetensors_read(&m->file, t, all, t->shape[0] * q->cols);
+  if (!err) memcpy(w, all, rows * q->cols * sizeof *w);
+  mem_free(all);
+  TRY(err);
+  m->taken++;
+  warn_of_positions(m, q, t->shape[0]);
+  return check_finite(m, q, w);
+}
+
 /* Copies one weight, or lists it. */
 static Err take_weight(InitFrom *m, const Param *q, float *w) {
   const SafeTensor *t = safetensors_find(&m->file, q->name);
@@ -52,6 +88,7 @@ static Err take_weight(InitFrom *m, const Param *q, float *w) {
     TRY(safetensors_read(&m->file, t, w, q->rows * q->cols));
     return check_finite(m, q, w);
   }
+  if (t && is_other_length(t, q)) return take_positions(m, t, q, w);
   add_name(&m->fresh, q->name);
   if (t) add_shapes(&m->fresh, t, q);
   return ERR_OK;
@@ -129,7 +166,9 @@ static Err open_weights(InitFrom *m) {
 
 Err init_from_model(const Trainer *t, float *w) {
   const ModelConfig *here = &t->state.model->config;
-  InitFrom m = {.dir = t->spec->init_from, .params = &t->state.model->params};
+  InitFrom m = {.dir = t->spec->init_from,
+                .params = &t->state.model->params,
+                .is_silent = t->world.is_warm};
   Err err;
   TRY(store_load_config(&m.config, &m.sums, m.dir));
   if (m.config.family != here->family)
@@ -139,7 +178,7 @@ Err init_from_model(const Trainer *t, float *w) {
   TRY_DONE(take_weights(&m, w));
   TRY_DONE(str_check(&m.fresh));
   TRY_DONE(str_check(&m.unused));
-  if (!t->world.is_warm) { /* not again after a roll-back */
+  if (!m.is_silent) {
     log_taken(&m);
     log_differences(&m, here);
     err = compare_files(&m, t->task);

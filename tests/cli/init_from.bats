@@ -36,6 +36,11 @@ train() {
   "$TRIREME" train --data classes --run "$1" "${STILL[@]}" "${@:2}"
 }
 
+# outputs MODEL: prints the probabilities of the lines of `texts`.
+outputs() {
+  "$TRIREME" classify --quiet --device cpu --threads 1 --model "$1" --json < texts | sed 's/.*"probabilities": //; s/"[^"]*": //g'
+}
+
 # same_weights MODEL RUN
 same_weights() {
   cmp "$1/weights.safetensors" "$2/checkpoints/latest/weights.safetensors"
@@ -93,6 +98,18 @@ same_weights() {
   run -0 "$TRIREME" train --data other --run vocab "${STILL[@]}" --init-from bert
   [[ "$output" == *"32 of 33 weights are those of bert"* ]]
   [[ "$output" == *"initialised: embed.tokens ("*" x 32, there 29 x 32)"* ]]
+}
+
+@test "a data set of longer texts takes the positions that the model has, and warns of the others" {
+  prepare long --label-column class --vocab bert/vocab.txt --casing cased --max-tokens 50
+  run -0 "$TRIREME" train --data long --run long-run "${STILL[@]}" --init-from bert
+  [[ "$output" == *"33 of 33 weights are those of bert"* ]]
+  [[ "$output" == *"warning: --init-from bert has 14 positions, and the data set allows texts that need 50"* ]]
+  [[ "$output" == *"positions 14 to 49 start random"*"--max-tokens 14"* ]]
+  # Texts that the model can read have its outputs.
+  tail -n +2 train.csv | cut -d , -f 1 > texts
+  outputs bert > outputs.there
+  outputs long-run | cmp - outputs.there
 }
 
 @test "all ranks start from the same weights, of a run or of its checkpoint" {

@@ -203,9 +203,12 @@ static Err check_model(const Job *job, const OptSet *opts) {
   const BertConfig *config = job->classifier.config;
   size_t columns = job->lines.source.columns, texts = config->has_pairs ? 2 : 1;
   if (columns && columns != texts)
-    return err_set(ERR_USAGE, "the model classifies %s: pass --text-column %s",
-                   config->has_pairs ? "pairs of texts" : "single texts",
-                   config->has_pairs ? "twice" : "once");
+    return err_set(
+        ERR_USAGE, "the model classifies %s: pass --text-column %s",
+        config->has_pairs ? "pairs of texts" : "single texts",
+        config->has_pairs
+            ? "twice"
+            : "once; an imported model of pairs is one after 'trireme import --pairs'");
   if (opt_given(opts, "threshold") && config->head != BERT_HEAD_SIGMOID)
     return err_set(
         ERR_USAGE,

@@ -14,7 +14,7 @@ Err cmd_import(OptSet *opts) {
   if (!from)
     return err_set(ERR_USAGE, "no model given: pass --from DIR, a directory of Hugging Face");
   if (!out) return err_set(ERR_USAGE, "no output given: pass --out DIR, a new directory");
-  TRY(hf_import(from, out, &imported));
+  TRY((opt_flag(opts, "pairs") ? hf_import_pairs : hf_import)(from, out, &imported));
   imported.config.family->describe(&imported.config, about, sizeof about);
   log_info("imported %s: %s, %s parameters", out, about,
            str_of_count(count, imported.parameters));

@@ -391,6 +391,8 @@ const OptSpec cmd_general_options[] = {
     /* Options of import */
     TEXT("from", "DIR", NULL, "import", "What to import",
          "Directory of a model of Hugging Face: config.json, weights, tokenizer files"),
+    FLAG("pairs", "import", "What to import",
+         "The model classifies pairs of texts, such as premise and hypothesis"),
     TEXT("out", "DIR", NULL, "import", G_OUT, "Model directory to write; it must not exist"),
 
     /* Options of export */

@@ -1,4 +1,5 @@
-/* Reads config.json of Hugging Face transformers. Depends on base, Jansson. */
+/* Reads config.json of Hugging Face transformers. Depends on base, data/meta, text/stringmap,
+ * Jansson. */
 #include "format/hf_config.h"
 
 #include <jansson.h>
@@ -8,9 +9,11 @@
 
 #include "base/jsondoc.h"
 #include "base/place.h"
+#include "data/meta.h"
+#include "text/stringmap.h"
 
-#define LABELS_MAX   (1 << 16)
-#define CONFIG_LIMIT ((size_t)4 << 20) /* maximum bytes; labels make it larger than 10 kB */
+#define CONFIG_LABELS (1 << 16)
+#define CONFIG_LIMIT  ((size_t)4 << 20) /* maximum bytes; labels make it larger than 10 kB */
 
 static Err parse_config(HfConfig *hf, const Str *text, size_t flags) {
   json_error_t error;
@@ -113,35 +116,51 @@ const char *hf_architecture(const HfConfig *hf) {
 
 Err hf_count_labels(const HfConfig *hf, int *labels) {
   const json_t *names = get_value(hf, "id2label");
-  if (!names) return hf_int(hf, "num_labels", 1, LABELS_MAX, 2, labels);
+  if (!names) return hf_int(hf, "num_labels", 1, CONFIG_LABELS, 2, labels);
   size_t n = json_object_size(names);
-  if (n < 1 || n > LABELS_MAX)
+  if (n < 1 || n > CONFIG_LABELS)
     return err_set(ERR_WORK, "%s: \"id2label\" must be an object with 1 to %d names", hf->path,
-                   LABELS_MAX);
+                   CONFIG_LABELS);
   *labels = (int)n;
   return ERR_OK;
 }
 
-/* Returns true if the name can be a line of labels.txt. */
-static bool is_label(const char *name) {
+/* Returns why the name cannot be a line of labels.txt; NULL: it can. */
+static const char *find_label_fault(const char *name) {
+  if (!name || !*name) return "has no name";
+  if (strlen(name) >= LABEL_NAME_SIZE) return "has a name longer than 255 bytes";
   for (const char *p = name; *p; p++) {
-    if ((unsigned char)*p < ' ' || *p == 127) return false;
+    if ((unsigned char)*p < ' ' || *p == 127) return "has a name with control characters";
   }
-  return *name != '\0';
+  return NULL;
+}
+
+/* Checks the name of label i and adds it to `seen`. */
+static Err check_label(const HfConfig *hf, int i, const char *name, StringMap *seen) {
+  const char *fault = find_label_fault(name);
+  uint32_t number;
+  if (fault)
+    return err_set(ERR_WORK, "%s: label %d of \"id2label\" %s; correct config.json", hf->path,
+                   i, fault);
+  TRY(stringmap_add(seen, name, strlen(name), &number));
+  if ((int)number == i) return ERR_OK;
+  return err_set(ERR_WORK,
+                 "%s: labels %u and %d of \"id2label\" have the same name, '%.60s'; give "
+                 "them different names in config.json",
+                 hf->path, number, i, name);
 }
 
 Err hf_print_labels(const HfConfig *hf, int labels, Str *out) {
   const json_t *names = get_value(hf, "id2label");
-  for (int i = 0; i < labels; i++) {
+  StringMap seen = {0};
+  Err err = ERR_OK;
+  for (int i = 0; i < labels && !err; i++) {
     char key[16];
     snprintf(key, sizeof key, "%d", i);
     const char *name = json_string_value(json_object_get(names, key));
-    if (names && (!name || !is_label(name)))
-      return err_set(ERR_WORK,
-                     "%s: \"id2label\" has no name for label %d, or one with control "
-                     "characters; correct config.json",
-                     hf->path, i);
+    if (names) err = check_label(hf, i, name, &seen);
     str_addf(out, "%s%s\n", name ? "" : "LABEL_", name ? name : key);
   }
-  return str_check(out);
+  stringmap_free(&seen);
+  return err ? err : str_check(out);
 }

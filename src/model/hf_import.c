@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/place.h"
+#include "model/bert.h"
 #include "model/hf_import_internal.h"
 #include "model/out_dir.h"
 
@@ -57,11 +58,24 @@ static Err write_model(const void *self, const char *dir) {
   return store_save_config(&m->config, &sums, dir);
 }
 
-Err hf_import(const char *from, const char *out, HfImported *imported) {
+static Err set_pairs(HfImport *m) {
+  const BertConfig *config = bert_config(&m->config);
+  if (!config || !bert_is_classifier(config))
+    return err_set(ERR_USAGE, "--pairs is for classifiers, and %s is none: leave it out",
+                   m->from);
+  BertConfig changed = *config;
+  changed.has_pairs = true;
+  m->config = bert_model_config(&changed);
+  return ERR_OK;
+}
+
+static Err import_model(const char *from, const char *out, bool has_pairs,
+                        HfImported *imported) {
   HfImport m = {.from = from};
   char path[FILE_PATH_MAX];
   TRY(out_dir_begin(out, path));
   Err err = read_model(&m);
+  if (!err && has_pairs) err = set_pairs(&m);
   if (!err) err = out_dir_write(path, write_model, &m);
   imported->config = m.config;
   imported->parameters = m.params.total;
@@ -71,4 +85,12 @@ Err hf_import(const char *from, const char *out, HfImported *imported) {
   params_free(&m.params);
   tensors_close(&m.source);
   return err;
+}
+
+Err hf_import(const char *from, const char *out, HfImported *imported) {
+  return import_model(from, out, /*has_pairs=*/false, imported);
+}
+
+Err hf_import_pairs(const char *from, const char *out, HfImported *imported) {
+  return import_model(from, out, /*has_pairs=*/true, imported);
 }

@@ -121,6 +121,34 @@ setup() {
   [[ "$output" == *"has no tokenizer"*"import the model again"* ]]
 }
 
+@test "label names that a classifier cannot have are refused before anything is written" {
+  cp -r "$GOLDEN/../bert_import/bert" "$T/from"
+  sed -i 's/"threat"/"clean"/' "$T/from/config.json"
+  run -1 "$TRIREME" import --from "$T/from" --out "$T/model"
+  [[ "$output" == *"labels 0 and 2 of \"id2label\" have the same name, 'clean'"*"config.json"* ]]
+  sed "s/\"threat\"/\"$(printf 'x%.0s' {1..256})\"/" "$GOLDEN/../bert_import/bert/config.json" > "$T/from/config.json"
+  run -1 "$TRIREME" import --from "$T/from" --out "$T/model"
+  [[ "$output" == *"label 2 of \"id2label\" has a name longer than 255 bytes"* ]]
+  [ ! -e "$T/model" ]
+}
+
+@test "import --pairs: the classifier reads two texts, the second in segment 1" {
+  local from=$GOLDEN/../bert_import/bert
+  "$TRIREME" import --quiet --from "$from" --out "$T/single"
+  "$TRIREME" import --quiet --from "$from" --pairs --out "$T/pairs"
+  printf 'a,b\nyou are,rude\nkind,not\n' > "$T/in.csv"
+  run -2 "$TRIREME" classify --device cpu --model "$T/single" --input "$T/in.csv" --text-column a --text-column b
+  [[ "$output" == *"the model classifies single texts"*"import --pairs"* ]]
+  "$TRIREME" classify --quiet --device cpu --model "$T/pairs" --json --input "$T/in.csv" --text-column a --text-column b > "$T/columns"
+  [ "$(wc -l < "$T/columns")" -eq 2 ]
+  printf 'you are\trude\nkind\tnot\n' | "$TRIREME" classify --quiet --device cpu --model "$T/pairs" --json | cmp - "$T/columns"
+  printf 'you are rude\nkind not\n' | "$TRIREME" classify --quiet --device cpu --model "$T/single" --json > "$T/one"
+  run -1 cmp -s "$T/one" "$T/columns"
+  run -2 "$TRIREME" import --from "$GOLDEN/hf" --pairs --out "$T/none"
+  [[ "$output" == *"--pairs is for classifiers"* ]]
+  [ ! -e "$T/none" ]
+}
+
 @test "calls without a model, without an output, and of what is no model are refused" {
   run -2 "$TRIREME" import --out "$T/model"
   [[ "$output" == *"pass --from DIR"* ]]

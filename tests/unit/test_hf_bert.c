@@ -293,8 +293,9 @@ static void test_import_of_weights_of_other_shapes_is_refused(void **state) {
   assert_refused("bert", "config.json", "\"2\": \"threat\"", "\"2\": \"threat\", \"3\": \"x\"",
                  "'classifier.weight' has 2 dimensions (3, 32)");
   assert_refused("bert", "config.json", "\"2\": \"threat\"", "\"4\": \"threat\"",
-                 "\"id2label\" has no name for label 2");
-  assert_refused("bert", "config.json", "\"rude\"", "\"ru\\nde\"", "\"id2label\" has no name");
+                 "label 2 of \"id2label\" has no name");
+  assert_refused("bert", "config.json", "\"rude\"", "\"ru\\nde\"",
+                 "label 1 of \"id2label\" has a name with control");
   assert_refused("bert", "model.safetensors", "pooler.dense.weight", "pooler.dense.wight_",
                  "lack the tensor 'bert.pooler.dense.weight'");
 }

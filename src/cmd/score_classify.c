@@ -85,8 +85,12 @@ static Err read_labels(Score *s, const OptSet *opts) {
   int columns = opt_times(opts, "label-column");
   TRY(mem_alloc(&column, (size_t)columns, sizeof *column));
   for (int i = 0; i < columns; i++) column[i] = opt_word(opts, "label-column", i, 0);
-  Err err = labels_read(&s->labels, opt_word(opts, "ref", 0, 0), column, (size_t)columns,
-                        opt_real(opts, "label-threshold"));
+  LabelsSpec spec = {.column = column,
+                     .columns = (size_t)columns,
+                     .threshold = opt_real(opts, "label-threshold"),
+                     .has_threshold = opt_given(opts, "label-threshold"),
+                     .predictions = opt_text(opts, "hyp")};
+  Err err = labels_read(&s->labels, opt_word(opts, "ref", 0, 0), &spec);
   mem_free(column);
   return err;
 }

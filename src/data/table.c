@@ -239,11 +239,12 @@ static Err begin_line_row(Table *t, const char **line, size_t *len) {
   return ERR_OK;
 }
 
-static Err read_object(Table *t, bool *is_end) {
+/* Reads the object of the next row, which the caller releases; NULL at the end of the file. */
+static Err parse_object(Table *t, json_t **out) {
   const char *line;
   size_t len;
+  *out = NULL;
   TRY(begin_line_row(t, &line, &len));
-  *is_end = !line;
   if (!line) return ERR_OK;
   char where[FILENAME_MAX + 32];
   snprintf(where, sizeof where, "%s:%llu", input_path(t->in), (unsigned long long)t->line);
@@ -255,6 +256,15 @@ static Err read_object(Table *t, bool *is_end) {
     json_decref(object);
     return err_set(ERR_WORK, "%s: is not a JSON object {…}", where);
   }
+  *out = object;
+  return ERR_OK;
+}
+
+static Err read_object(Table *t, bool *is_end) {
+  json_t *object;
+  TRY(parse_object(t, &object));
+  *is_end = !object;
+  if (!object) return ERR_OK;
   Err err = ERR_OK;
   for (size_t c = 0; c < t->columns && !err; c++)
     err = add_json(t, find_member(object, t->name[c]), t->name[c]);
@@ -301,6 +311,37 @@ done:
     table_close(t);
   else
     *out = t;
+  return err;
+}
+
+static Err add_columns(const Table *t, StringMap *names) {
+  uint32_t number;
+  for (size_t i = 0; i < t->width; i++) {
+    size_t len;
+    const char *name = get_field(t, i, &len);
+    TRY(stringmap_add(names, name, strlen(name), &number));
+  }
+  return ERR_OK;
+}
+
+static Err add_members(Table *t, const char *member, StringMap *names) {
+  json_t *object, *value;
+  const char *name;
+  uint32_t number;
+  Err err = ERR_OK;
+  TRY(parse_object(t, &object));
+  json_object_foreach(json_object_get(object, member), name, value) {
+    if (!err) err = stringmap_add(names, name, strlen(name), &number);
+  }
+  json_decref(object);
+  return err;
+}
+
+Err table_list_names(const char *path, TableKind kind, const char *member, StringMap *names) {
+  Table *t;
+  TRY(table_open(&t, path, kind, NULL, 0));
+  Err err = kind == TABLE_JSONL ? add_members(t, member, names) : add_columns(t, names);
+  table_close(t);
   return err;
 }
 

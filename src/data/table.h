@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "text/stringmap.h"
 
 #define TABLE_FIELD_LIMIT ((size_t)1 << 22) /* maximum bytes of a row, and so of a field */
 #define TABLE_COLUMNS     4096              /* maximum number of columns of a file */
@@ -34,6 +35,10 @@ NODISCARD Err table_kind(const char *path, TableKind *kind);
  * not used. */
 NODISCARD Err table_open(Table **out, const char *path, TableKind kind,
                          const char *const *column, size_t columns);
+/* Adds the names of all columns to `names`; JSON lines: those of the members of the object `member` of
+ * the first row, none if it has no such object. */
+NODISCARD Err table_list_names(const char *path, TableKind kind, const char *member,
+                               StringMap *names);
 /* Reads the next row: *row has one field for each column that was named, in that order, valid until
  * the next call. *row is NULL after the last row. */
 NODISCARD Err table_row(Table *t, const TableField **row);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 #include "base/str.h"
@@ -26,9 +27,41 @@ static Err report_field(const Table *t, const char *path, const char *column,
 
 /* --- true labels --- */
 
-/* Reads a column whose values are the classes; the numbers of the labels are those of `names`. */
-static Err read_classes(Labels *l, Table *t, const char *path, const char *column) {
+/* Returns false if the field is not a number, true or false. */
+static bool parse_value(const TableField *f, double *value) {
+  *value = strcasecmp(f->text, "true") == 0;
+  if (*value == 1 || strcasecmp(f->text, "false") == 0) return true;
+  return !str_real(f->text, value);
+}
+
+static Err check_count(const Labels *l, const char *path, const char *what) {
+  if (l->names.count <= LABELS_MAX) return ERR_OK;
+  return err_set(ERR_WORK, "%s: %s more than %d different values; is it the column of labels?",
+                 path, what, LABELS_MAX);
+}
+
+/* Reads a column of numbers as the classes 0 and 1. */
+static Err read_above(Labels *l, Table *t, const char *path, const LabelsSpec *spec) {
   size_t capacity = 0;
+  uint32_t number;
+  TRY(stringmap_add(&l->names, "0", 1, &number));
+  TRY(stringmap_add(&l->names, "1", 1, &number));
+  for (const TableField *row;;) {
+    double value;
+    TRY(table_row(t, &row));
+    if (!row) return ERR_OK;
+    if (!parse_value(row, &value))
+      return report_field(t, path, spec->column[0], row, "a number");
+    TRY(mem_grow(&l->label, &capacity, l->texts + 1, sizeof *l->label));
+    l->label[l->texts++] = value >= spec->threshold;
+  }
+}
+
+/* Reads a column whose values are the classes; the numbers of the labels are those of `names`. */
+static Err read_classes(Labels *l, Table *t, const char *path, const LabelsSpec *spec) {
+  const char *column = spec->column[0];
+  size_t capacity = 0;
+  if (spec->has_threshold) return read_above(l, t, path, spec);
   for (const TableField *row;;) {
     TRY(table_row(t, &row));
     if (!row) return ERR_OK;
@@ -36,11 +69,7 @@ static Err read_classes(Labels *l, Table *t, const char *path, const char *colum
       return report_field(t, path, column, row, "a label");
     TRY(mem_grow(&l->label, &capacity, l->texts + 1, sizeof *l->label));
     TRY(stringmap_add(&l->names, row->text, row->len, &l->label[l->texts++]));
-    if (l->names.count > LABELS_MAX)
-      return err_set(ERR_WORK,
-                     "%s: column '%s' has more than %d different values; is it the column of "
-                     "labels?",
-                     path, column, LABELS_MAX);
+    TRY(check_count(l, path, "the column of labels has"));
   }
 }
 
@@ -76,20 +105,32 @@ done:
   return err;
 }
 
+/* Sets the labels of one text from a row. *is_known: false if a field is empty. */
+static Err read_numbers(const Labels *l, const Table *t, const char *path,
+                        const TableField *row, double threshold, bool *is_known) {
+  uint8_t *has = l->has + l->texts * l->classes;
+  *is_known = true;
+  for (size_t c = 0; c < l->classes; c++) {
+    double value = 0;
+    if (row[c].len == 0)
+      *is_known = false;
+    else if (!parse_value(&row[c], &value))
+      return report_field(t, path, l->name[c], &row[c], "a number");
+    has[c] = value >= threshold;
+  }
+  return ERR_OK;
+}
+
 /* Reads columns of numbers, one for each label. */
-static Err read_numbers(Labels *l, Table *t, const char *path, double threshold) {
-  size_t capacity = 0;
-  for (const TableField *row;;) {
+static Err read_columns(Labels *l, Table *t, const char *path, double threshold) {
+  size_t capacity = 0, row_capacity = 0;
+  for (const TableField *row;; l->rows++) {
     TRY(table_row(t, &row));
     if (!row) return ERR_OK;
     TRY(mem_grow(&l->has, &capacity, (l->texts + 1) * l->classes, sizeof *l->has));
-    for (size_t c = 0; c < l->classes; c++) {
-      double value;
-      if (str_real(row[c].text, &value))
-        return report_field(t, path, l->name[c], &row[c], "a number");
-      l->has[l->texts * l->classes + c] = value >= threshold;
-    }
-    l->texts++;
+    TRY(mem_grow(&l->is_known, &row_capacity, l->rows + 1, sizeof *l->is_known));
+    TRY(read_numbers(l, t, path, row, threshold, &l->is_known[l->rows]));
+    l->texts += l->is_known[l->rows];
   }
 }
 
@@ -106,20 +147,85 @@ static Err name_columns(Labels *l, const char *const *column, size_t columns) {
   return ERR_OK;
 }
 
-Err labels_read(Labels *l, const char *path, const char *const *column, size_t columns,
-                double threshold) {
+/* Returns true if every row has probabilities alone, which sum to 1: each column is a class. */
+static bool has_only_classes(const char *path, TableKind kind, const StringMap *names) {
+  const char *column[LABELS_MAX];
+  Table *t = NULL;
+  const TableField *row = NULL;
+  bool is_good = names->count <= LABELS_MAX;
+  for (uint32_t c = 0; is_good && c < names->count; c++) column[c] = stringmap_text(names, c);
+  is_good = is_good && !table_open(&t, path, kind, column, names->count);
+  while (is_good && !table_row(t, &row) && row) {
+    double sum = 0, p;
+    for (size_t c = 0; c < names->count && is_good; c++) {
+      is_good = !str_real(row[c].text, &p) && p >= 0 && p <= 1;
+      sum += is_good ? p : 0;
+    }
+    is_good = is_good && fabs(sum - 1) <= SUM_TOLERANCE;
+  }
+  table_close(t);
+  return is_good;
+}
+
+static Err refuse_values(const char *path) {
+  StringMap names = {0};
+  Err err = table_list_names(path, TABLE_JSONL, "values", &names);
+  if (!err && names.count)
+    err = err_set(ERR_WORK,
+                  "%s has the numbers of a regression model ('values'), not probabilities; "
+                  "score --task classify scores classes and labels; errors of numbers are "
+                  "printed by the validations of 'trireme train'",
+                  path);
+  stringmap_free(&names);
+  return err;
+}
+
+/* Adds the classes of the predictions: a class may have no text in the reference. */
+static Err add_predicted(Labels *l, const char *path) {
+  StringMap names = {0};
+  TableKind kind;
+  uint32_t number;
+  Err err;
+  TRY(table_kind(path, &kind));
+  TRY_DONE(table_list_names(path, kind, "probabilities", &names));
+  if (kind == TABLE_JSONL && names.count == 0) TRY_DONE(refuse_values(path));
+  if (l->kind != CLASSIFY_ONE) goto done;
+  if (kind != TABLE_JSONL && !has_only_classes(path, kind, &names)) goto done;
+  for (uint32_t c = 0; c < names.count; c++) {
+    const char *name = stringmap_text(&names, c);
+    TRY_DONE(stringmap_add(&l->names, name, strlen(name), &number));
+  }
+  err = check_count(l, path, "the probabilities have");
+done:
+  stringmap_free(&names);
+  return err;
+}
+
+static Err check_rows(const Labels *l, const char *path) {
+  if (l->rows == 0) return err_set(ERR_WORK, "%s has no rows: there is nothing to score", path);
+  if (l->texts == 0)
+    return err_set(ERR_WORK,
+                   "%s: every row has an empty field, a label that is not known; give "
+                   "--label-column fewer columns",
+                   path);
+  return ERR_OK;
+}
+
+Err labels_read(Labels *l, const char *path, const LabelsSpec *spec) {
   Table *t = NULL;
   Err err;
-  *l = (Labels){.kind = columns == 1 ? CLASSIFY_ONE : CLASSIFY_MANY};
-  TRY_DONE(open_table(&t, path, column, columns));
+  *l = (Labels){.kind = spec->columns == 1 ? CLASSIFY_ONE : CLASSIFY_MANY};
+  TRY_DONE(open_table(&t, path, spec->column, spec->columns));
   if (l->kind == CLASSIFY_ONE) {
-    TRY_DONE(read_classes(l, t, path, column[0]));
-    TRY_DONE(sort_classes(l));
+    TRY_DONE(read_classes(l, t, path, spec));
+    l->rows = l->texts;
   } else {
-    TRY_DONE(name_columns(l, column, columns));
-    TRY_DONE(read_numbers(l, t, path, threshold));
+    TRY_DONE(name_columns(l, spec->column, spec->columns));
+    TRY_DONE(read_columns(l, t, path, spec->threshold));
   }
-  if (l->texts == 0) err = err_set(ERR_WORK, "%s has no rows: there is nothing to score", path);
+  TRY_DONE(check_rows(l, path));
+  TRY_DONE(add_predicted(l, spec->predictions));
+  if (l->kind == CLASSIFY_ONE) err = sort_classes(l);
 done:
   table_close(t);
   if (err) labels_free(l);
@@ -130,6 +236,7 @@ void labels_free(Labels *l) {
   mem_free(l->name);
   mem_free(l->label);
   mem_free(l->has);
+  mem_free(l->is_known);
   stringmap_free(&l->names);
   *l = (Labels){0};
 }
@@ -146,27 +253,29 @@ static Err read_text(const Labels *l, const Table *t, const char *path, const Ta
     sum += p[c];
   }
   if (l->kind == CLASSIFY_ONE && fabs(sum - 1) > SUM_TOLERANCE)
-    return err_set(
-        ERR_WORK,
-        "%s:%llu: the probabilities of the %zu classes in the reference sum to %.4g, "
-        "not to 1; is a class missing in the reference?",
-        path, (unsigned long long)table_line(t), l->classes, sum);
+    return err_set(ERR_WORK,
+                   "%s:%llu: the probabilities of the %zu classes sum to %.4g, not to 1; if a "
+                   "class of the "
+                   "table has no text in the reference, leave out columns that are not classes",
+                   path, (unsigned long long)table_line(t), l->classes, sum);
   return ERR_OK;
 }
 
 static Err read_texts(const Labels *l, Table *t, const char *path, double *p) {
-  size_t texts = 0;
-  for (const TableField *row;; texts++) {
+  size_t rows = 0;
+  for (const TableField *row;; rows++) {
     TRY(table_row(t, &row));
     if (!row) break;
-    if (texts < l->texts) TRY(read_text(l, t, path, row, p + texts * l->classes));
+    if (rows >= l->rows || (l->is_known && !l->is_known[rows])) continue;
+    TRY(read_text(l, t, path, row, p));
+    p += l->classes;
   }
-  if (texts != l->texts)
+  if (rows != l->rows)
     return err_set(
         ERR_WORK,
         "%s has %zu rows, but the reference has %zu: each text needs its label; check "
         "that both belong to the same texts",
-        path, texts, l->texts);
+        path, rows, l->rows);
   return ERR_OK;
 }
 

@@ -9,20 +9,31 @@
 #define LABELS_MAX 4096 /* maximum number of classes */
 
 /* The true labels. One column of labels: its values are the classes, in alphabetical order. Several
- * columns: each is a label, and its values are numbers. */
+ * columns: each is a label, and its values are numbers; a text with an empty field, a label that is not
+ * known, is left out, as in validation. */
 typedef struct {
   ClassifyKind kind;
   size_t texts, classes;
+  size_t rows;       /* of the table */
+  bool *is_known;    /* CLASSIFY_MANY: (rows) the text of the row is one of `texts` */
   const char **name; /* (classes) */
   uint32_t *label;   /* CLASSIFY_ONE: (texts) */
   uint8_t *has;      /* CLASSIFY_MANY: (texts, classes) */
   StringMap names;   /* holds the names of CLASSIFY_ONE */
 } Labels;
 
-/* Reads the columns `column` of a table. With several columns a text has a label if its number is at
- * least `threshold`. */
-NODISCARD Err labels_read(Labels *labels, const char *path, const char *const *column,
-                          size_t columns, double threshold);
+/* What to read. */
+typedef struct {
+  const char *const *column; /* (columns) */
+  size_t columns;
+  /* Several columns: a text has a label if its number is at least `threshold`; true and false are 1
+   * and 0. One column and has_threshold: the classes are 1 and 0. */
+  double threshold;
+  bool has_threshold;
+  const char *predictions; /* probabilities of a classifier: its classes are counted, too */
+} LabelsSpec;
+
+NODISCARD Err labels_read(Labels *labels, const char *path, const LabelsSpec *spec);
 void labels_free(Labels *labels); /* accepts a zeroed struct */
 
 /* Reads the probabilities of a classifier: *probability (texts, classes), owned by the caller. CSV and TSV

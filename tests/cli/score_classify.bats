@@ -56,6 +56,41 @@ compare() {
   [[ "$output" =~ "--label-column toxic was given twice" ]]
 }
 
+@test "a class without texts in the reference is one of the predictions" {
+  printf 'a,b,c\n0.9,0.1,0\n0.1,0.3,0.6\n' > three.csv
+  printf '{"probabilities": {"a": 0.9, "b": 0.1, "c": 0}}\n{"probabilities": {"a": 0.1, "b": 0.3, "c": 0.6}}\n' > three.jsonl
+  run -0 score --ref ref.csv --label-column class --hyp three.csv
+  [ "${lines[0]}" = "2 texts, 3 classes" ]
+  [[ "$output" =~ c\ +0\ +1\ +0.00\ +0.00\ +0.00\ +-\ +- ]]
+  score --ref ref.csv --label-column class --hyp three.jsonl | cmp - <(printf '%s\n' "$output")
+  # other columns of a table are not classes
+  printf 'id,a,b\n0,0.9,0.1\n1,0.2,0.8\n' > named.csv
+  run -0 score --ref ref.csv --label-column class --hyp named.csv
+  [ "${lines[0]}" = "2 texts, 2 classes" ]
+}
+
+@test "labels as prepare reads them: empty fields, true and false, one column with a threshold" {
+  printf 'x,y\n1,0\n,1\nTrue,false\n0,1\n' > many.csv
+  printf 'x,y\n.9,.1\n.5,.5\n.8,.3\n.2,.6\n' > many-hyp.csv
+  score --ref many.csv --label-column x --label-column y --hyp many-hyp.csv > found
+  printf 'x,y\n1,0\n1,0\n0,1\n' > known.csv
+  printf 'x,y\n.9,.1\n.8,.3\n.2,.6\n' > known-hyp.csv
+  score --ref known.csv --label-column x --label-column y --hyp known-hyp.csv | cmp - found
+  grep -q '^3 texts, 2 labels$' found
+  printf 'x,y\n,1\n' > unknown.csv
+  refused 1 "every row has an empty field" --ref unknown.csv --label-column x --label-column y --hyp many-hyp.csv
+  printf 'v\n0.7\n0.1\n0.9\n' > numbers.csv
+  printf '1,0\n.9,.1\n.1,.9\n.8,.2\n' > numbers-hyp.csv
+  run -0 score --ref numbers.csv --label-column v --label-threshold 0.5 --hyp numbers-hyp.csv
+  [[ "$output" =~ accuracy\ +100.00 ]]
+  [[ "$output" =~ 1\ +2\ +2\ +100.00 ]]
+}
+
+@test "numbers of a regression model are refused by name" {
+  printf '{"values": {"score": 0.5}}\n{"values": {"score": 0.5}}\n' > numbers.jsonl
+  refused 1 "numbers.jsonl has the numbers of a regression model" --ref ref.csv --label-column class --hyp numbers.jsonl
+}
+
 @test "the text has a table of classes and a confusion matrix" {
   run -0 score --ref ref.csv --label-column class --hyp hyp.csv
   [ "${lines[0]}" = "2 texts, 2 classes" ]
@@ -94,8 +129,8 @@ refused() {
   refused 1 "short.csv has 1 rows, but the reference has 2" --ref ref.csv --label-column class --hyp short.csv
   printf 'a,b\n0.9,0.1\n1.2,-0.2\n' > wrong.csv
   refused 1 "wrong.csv:3: column 'a' has '1.2', which is not a probability from 0 to 1" --ref ref.csv --label-column class --hyp wrong.csv
-  printf 'a,b,c\n0.9,0.1,0\n0.1,0.3,0.6\n' > more.csv
-  refused 1 "more.csv:3: the probabilities of the 2 classes in the reference sum to 0.4, not to 1" --ref ref.csv --label-column class --hyp more.csv
+  printf 'id,a,b,c\n7,0.9,0.1,0\n8,0.1,0.3,0.6\n' > more.csv
+  refused 1 "more.csv:3: the probabilities of the 2 classes sum to 0.4, not to 1" --ref ref.csv --label-column class --hyp more.csv
   printf 'text,class\nx,a\ny,a\n' > alone.csv
   printf 'a\n1\n1\n' > certain.csv
   refused 1 "there is 1 class; a classifier needs at least 2" --ref alone.csv --label-column class --hyp certain.csv

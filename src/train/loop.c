@@ -542,6 +542,20 @@ static Err note_stop(Err err, TrainResult *r) {
   return ERR_OK;
 }
 
+/* A resumed run that --patience has ended stays ended, so that repeating the command, as launchers and
+ * batch systems do, does not train one more validation interval each time. */
+static void check_patience(Trainer *t) {
+  const TrainCounters *at = &t->run.at;
+  int patience = t->spec->patience;
+  if (!at->step || patience <= 0 || at->validated != at->step || at->worse < patience) return;
+  t->run.is_out_of_patience = true;
+  if (world_is_writer(&t->world))
+    log_info("resume   the run ended early at step %" PRIu64
+             ": %d validations without a better "
+             "score, and --patience is %d; pass a larger --patience to continue",
+             at->step, (int)at->worse, patience);
+}
+
 Err train_loop(Trainer *t, TrainResult *r) {
   t->run.call_began = progress_clock();
   t->run.began = t->run.call_began;
@@ -555,6 +569,7 @@ Err train_loop(Trainer *t, TrainResult *r) {
   if (t->run.saved != t->run.at.step && is_save_due(t)) TRY(train_save(t, SAVE_IN_BACKGROUND));
   /* Repeat the validation during which the previous process was interrupted. */
   if (t->run.at.step && is_validation_due(t)) TRY(note_stop(run_validation(t), r));
+  check_patience(t);
   while (!r->stopped && t->run.at.step < t->steps && !must_stop(t, r))
     TRY(note_stop(run_traced_step(t), r));
   TRY(write_trace(t));

@@ -212,6 +212,11 @@ samples() {
   run -0 fit classes early --steps 50 --valid-every 2 --lr 0 --metric log-loss --patience 2
   [[ "$output" == *"ended early at step 6 "* ]]
   [[ "$output" == *"best: loss "*" at step 2,"* ]]
+  run -0 "$TRIREME" train --run early --resume
+  [[ "$output" == *"the run ended early at step 6"*"larger --patience"* ]]
+  if [[ "$output" == *"step 8"* ]]; then false; fi
+  run -0 "$TRIREME" train --run early --resume --patience 3
+  [[ "$output" == *"ended early at step 8"* ]]
 }
 
 @test "validation with one class alone has no AUC, and --metric auc is refused" {

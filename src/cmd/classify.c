@@ -10,6 +10,7 @@
 #include "base/progress.h"
 #include "cmd/cmd.h"
 #include "cmd/infer.h"
+#include "data/table.h"
 #include "decode/labeler.h"
 
 /* Number of texts that a rank gets at once; a GPU needs large batches. */
@@ -198,6 +199,19 @@ static Err read_columns(Job *job, const OptSet *opts) {
   return ERR_OK;
 }
 
+/* Refuses a table without --text-column: its lines, the header too, would be taken for texts. Pairs
+ * may be in a file of two columns without names. */
+static Err check_input_name(const LineSpec *source, bool has_pairs) {
+  TableKind kind;
+  if (source->columns || table_kind(source->path, &kind)) return ERR_OK;
+  if (has_pairs && kind == TABLE_TSV) return ERR_OK;
+  return err_set(
+      ERR_USAGE,
+      "--input %s is a table: pass --text-column NAME, the column that has the texts; "
+      "if each line is a text, pass the file on standard input",
+      source->path);
+}
+
 /* Refuses options that do not suit the model. */
 static Err check_model(const Job *job, const OptSet *opts) {
   const BertConfig *config = job->classifier.config;
@@ -209,6 +223,7 @@ static Err check_model(const Job *job, const OptSet *opts) {
         config->has_pairs
             ? "twice"
             : "once; an imported model of pairs is one after 'trireme import --pairs'");
+  TRY(check_input_name(&job->lines.source, config->has_pairs));
   if (opt_given(opts, "threshold") && config->head != BERT_HEAD_SIGMOID)
     return err_set(
         ERR_USAGE,

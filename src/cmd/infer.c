@@ -73,6 +73,13 @@ Err infer_find_model(const char *option, const char *given, char dir[FILE_PATH_M
     return ERR_OK;
   }
   if (place_type(checkpoints) == PLACE_DIRECTORY) return find_checkpoint(given, dir);
+  char config[FILE_PATH_MAX];
+  TRY(file_join(config, given, "config.json"));
+  if (place_exists(config))
+    return err_set(ERR_WORK,
+                   "%s%s: it is not a model of trireme, but has a config.json, as models of "
+                   "Hugging Face do; import it with 'trireme import --from %s --out DIR'",
+                   option, given, given);
   return err_set(ERR_WORK,
                  "%s%s: it is not a model, as it has no model.json; give a run of 'trireme "
                  "train' (RUN), a checkpoint (RUN/checkpoints/best) or RUN/average",

@@ -3,9 +3,27 @@
 
 #include "cmd/prepare_task.h"
 #include "cmd/prepare_texts.h"
+#include "data/table.h"
 #include "train/inspect_classify.h"
 
 static const OptSpec *const options[] = {prepare_text_options, NULL};
+
+/* Refuses tables without --text-column: their rows, the header too, would be taken for text. */
+static Err check_plain(const OptSet *opts) {
+  static const char *const option[] = {"train", "valid", "test"};
+  TableKind kind;
+  for (size_t k = 0; k < sizeof option / sizeof *option; k++) {
+    for (int i = 0; i < opt_times(opts, option[k]); i++) {
+      const char *path = opt_word(opts, option[k], i, 0);
+      if (table_kind(path, &kind)) continue;
+      return err_set(ERR_USAGE,
+                     "--%s %s is a table: pass --text-column NAME, the column that has the "
+                     "texts; if it is plain text, rename it to .txt",
+                     option[k], path);
+    }
+  }
+  return ERR_OK;
+}
 
 /* Sets the column of the texts; without one the inputs are plain text. */
 static Err fill_column(ClassifySpec *s, const OptSet *opts) {
@@ -13,7 +31,7 @@ static Err fill_column(ClassifySpec *s, const OptSet *opts) {
   size_t given = (size_t)opt_times(opts, "text-column");
   s->labels = (LabelSpec){.kind = LABEL_NONE};
   s->texts = 1;
-  if (given == 0) return ERR_OK;
+  if (given == 0) return check_plain(opts);
   if (given > 1)
     return err_set(ERR_USAGE,
                    "--text-column is given %zu times; a text of --task mlm has one column",

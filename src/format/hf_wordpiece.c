@@ -50,7 +50,10 @@ static Err print_pieces(const HfConfig *hf, Str *out) {
   const char *type = json_string_value(json_object_get(model, "type")), **piece;
   const char *prefix = json_string_value(json_object_get(model, "continuing_subword_prefix"));
   size_t n = json_object_size(vocab);
-  if (!type || strcmp(type, "WordPiece") != 0 || n == 0)
+  if (type && strcmp(type, "WordPiece") == 0 && n == 0)
+    return err_set(ERR_WORK, "%s: its vocabulary has no pieces; copy the model again",
+                   hf->path);
+  if (!type || strcmp(type, "WordPiece") != 0)
     return err_set(ERR_WORK,
                    "%s has no vocabulary of WordPiece, but one of type %s; it cannot be used",
                    hf->path, type ? type : "(none)");

@@ -95,6 +95,8 @@ objects() {
   [ "$(wc -l < out)" -eq 3 ]
   printf 'b,a\ngood,you are\nbad,you\n,\n' > pairs.csv
   classify pair --json --input pairs.csv --text-column a --text-column b | cmp - out
+  cp pairs pairs.tsv # without names of columns
+  classify pair --json --input pairs.tsv | cmp - out
   # the order of the two texts counts
   classify pair --json --input pairs.csv --text-column b --text-column a > swapped
   run -1 cmp -s out swapped
@@ -119,6 +121,8 @@ objects() {
   classify class --json --input in.jsonl --text-column text | cmp - lines
   run -1 classify class --input in.csv --text-column comment
   [[ "$output" =~ "comment" ]]
+  run -2 classify class --input in.csv
+  [[ "$output" =~ "--input in.csv is a table: pass --text-column NAME" ]]
   run -2 classify class --text-column text < in.csv
   [[ "$output" =~ "pass it with --input FILE.csv" ]]
   run -2 classify class --input in.csv --text-column a --text-column b --text-column c

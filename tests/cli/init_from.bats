@@ -145,6 +145,8 @@ same_weights() {
 @test "what is no model, a model of another family, and a damaged one are refused" {
   run -1 train none --init-from classes
   [[ "$output" == *"--init-from classes: it is not a model"* ]]
+  run -1 train none --init-from "$BATS_TEST_DIRNAME/../golden/bert_import/bert"
+  [[ "$output" == *"import it with 'trireme import --from "*"/bert --out DIR'"* ]]
   run -1 train none --init-from nowhere
   [[ "$output" == *"--init-from nowhere: there is no such directory"* ]]
   "$TRIREME" import --quiet --from "$BATS_TEST_DIRNAME/../golden/marian/hf" --out marian

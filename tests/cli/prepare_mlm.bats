@@ -97,6 +97,9 @@ refused() {
   printf 'a\n\377\n' > bytes.txt
   grep -v MASK vocab.txt > nomask.txt
   refused 'has no line that is not empty' --vocab vocab.txt --train empty.txt
+  printf 'text\na b\n' > table.csv
+  refused '--train table.csv is a table: pass --text-column NAME' --vocab vocab.txt --train lines.txt --train table.csv
+  refused '--valid table.csv is a table: pass --text-column NAME' --vocab vocab.txt --train lines.txt --valid table.csv
   refused 'no line of the train text has a word' --vocab vocab.txt --train unknown.txt
   refused 'bytes.txt:2: byte 1 of the line is not UTF-8' --vocab vocab.txt --train bytes.txt
   refused 'nomask.txt has no piece [MASK]' --vocab nomask.txt --train lines.txt

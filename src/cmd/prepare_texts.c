@@ -57,6 +57,14 @@ Err prepare_texts_list(const OptSet *opts, const char *name, const char ***list,
   return ERR_OK;
 }
 
+static Err check_file(const char *split, const char *path) {
+  if (strcmp(path, "-") != 0) return ERR_OK;
+  return err_set(ERR_USAGE,
+                 "--%s -: texts are read more than once, so they cannot come from standard "
+                 "input; write them to a file",
+                 split);
+}
+
 static Err fill_inputs(ClassifySpec *s, const OptSet *opts) {
   const char *task = opt_text(opts, "task");
   for (int split = 0; split < SPLITS; split++) {
@@ -71,6 +79,7 @@ static Err fill_inputs(ClassifySpec *s, const OptSet *opts) {
     Err err = prepare_texts_list(opts, split_name[split], &list, &s->inputs[split]);
     s->input[split] = list;
     TRY(err);
+    for (size_t i = 0; i < s->inputs[split]; i++) TRY(check_file(split_name[split], list[i]));
   }
   if (s->inputs[SPLIT_TRAIN]) return ERR_OK;
   return err_set(ERR_USAGE, "pass the training texts: --train FILE");

@@ -97,6 +97,7 @@ refused() {
   printf 'a\n\377\n' > bytes.txt
   grep -v MASK vocab.txt > nomask.txt
   refused 'has no line that is not empty' --vocab vocab.txt --train empty.txt
+  refused '--train -: texts are read more than once' --vocab vocab.txt --train -
   printf 'text\na b\n' > table.csv
   refused '--train table.csv is a table: pass --text-column NAME' --vocab vocab.txt --train lines.txt --train table.csv
   refused '--valid table.csv is a table: pass --text-column NAME' --vocab vocab.txt --train lines.txt --valid table.csv

@@ -11,10 +11,15 @@
 #include "base/stop.h"
 
 #define ENDING 10 /* seconds until SIGALRM kills a process that hangs while it exits */
-/* Turns of 10 ms in which a failure is reported to the other ranks: at least, so that the
- * transport can deliver it, and at most, for ranks that do not receive under load. */
-#define FAILURE_TURNS     20
-#define FAILURE_TURNS_MAX 200
+/* Seconds for the report of a failure: the transport has at least FAILURE_MIN to deliver it. While
+ * a rank has not received it, the report is continued until FAILURE_MAX. */
+#define FAILURE_MIN 0.2
+#define FAILURE_MAX 2.0
+/* Seconds after which a rank that has received the report aborts all ranks: at least ABORT_MIN, and
+ * ABORT_MAX while the failing rank is alive. ABORT_MAX is longer than FAILURE_MAX, because the
+ * failing rank may print its error only after its reports (comm_close). */
+#define ABORT_MIN 1.5
+#define ABORT_MAX 4.0
 
 void sleep_seconds(double seconds) {
   long nanoseconds = (long)(seconds * 1e9);
@@ -167,12 +172,21 @@ void heartbeat_send(Heartbeats *h, int r, const Heartbeat *beat) {
       transport->send(r, TAG_HEARTBEAT, &p->outgoing, sizeof p->outgoing, &p->send) == NULL;
 }
 
+/* Gives rank r, which has failed, the time to print its error and to abort all ranks. */
+static void await_error(const Heartbeats *h, int r) {
+  double start = progress_clock(), passed = 0;
+  while (passed < ABORT_MIN || (passed < ABORT_MAX && !group_is_dead(h->group, r))) {
+    sleep_seconds(0.05);
+    passed = progress_clock() - start;
+  }
+}
+
 bool heartbeat_receive(Heartbeats *h, int r, double now) {
   Peer *p = &h->peer[r];
   bool done = false;
   if (h->group->transport->test(&p->receive, &done) || !done) return false;
   if (p->incoming.kind == HEARTBEAT_FAILED) {
-    sleep_seconds(1.5); /* give rank r the time to print its error and to abort all ranks */
+    await_error(h, r);
     end_rank(h);
   }
   p->incoming.place[PLACE_MAX - 1] = '\0';
@@ -210,13 +224,15 @@ static bool continue_failure(Heartbeats *h, int r, const Heartbeat *beat) {
 void heartbeat_send_failure(Heartbeats *h) {
   Heartbeat beat = heartbeat_own(h);
   bool is_missing = true;
+  double start = progress_clock(), passed = 0;
   beat.kind = HEARTBEAT_FAILED;
-  for (int turn = 0; turn < FAILURE_TURNS || (is_missing && turn < FAILURE_TURNS_MAX); turn++) {
+  while (passed < FAILURE_MIN || (is_missing && passed < FAILURE_MAX)) {
     is_missing = false;
     for (int r = 0; r < h->group->size; r++)
       if (r != h->group->rank && !continue_failure(h, r, &beat) && !is_probably_lost(h, r))
         is_missing = true;
     sleep_seconds(0.01);
+    passed = progress_clock() - start;
   }
 }
 

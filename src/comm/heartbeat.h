@@ -85,8 +85,9 @@ void heartbeat_send(Heartbeats *h, int r, const Heartbeat *beat);
  * heartbeat reports that r has failed, this process exits without a message: r prints the
  * error. */
 bool heartbeat_receive(Heartbeats *h, int r, double now);
-/* Reports to all ranks that this rank has failed and has printed the error. Blocks for 0.2 s,
- * and for up to about 2 s while a rank that is not known to be lost has not been told. */
+/* Reports to all ranks that this rank has failed; it has printed the error, or prints it after
+ * this call. Blocks for 0.2 s, and for up to 2 s while a rank that is not known to be lost has not
+ * received the report. */
 void heartbeat_send_failure(Heartbeats *h);
 /* Waits up to half a second and returns true if rank 0 reports a failure too. Rank 0 then
  * prints the error for all ranks. */

@@ -32,6 +32,9 @@ static struct {
   int calls_left; /* calls of Transport.test until the pending send is complete */
   int calls;      /* calls of Transport.test so far */
 } sending[RANKS];
+static double
+    sends_end_at; /* the time by progress_clock() until which sends to rank 2 are pending */
+static double test_takes; /* seconds that Transport.test of a send takes */
 static bool has_trace; /* the fake transport prints what becomes of the reports of a failure */
 
 static const char *fake_send(int to, int tag, const void *bytes, size_t n,
@@ -65,8 +68,9 @@ static bool test_send(const TransportRequest *q, bool *done) {
   for (int r = 0; r < RANKS; r++) {
     if (q->handle != &sending[r]) continue;
     sending[r].calls++;
-    *done = sending[r].calls_left == 0;
-    if (!*done) sending[r].calls_left--;
+    sleep_seconds(test_takes);
+    *done = sending[r].calls_left == 0 && (r != 2 || progress_clock() >= sends_end_at);
+    if (sending[r].calls_left > 0) sending[r].calls_left--;
     return true;
   }
   return false;
@@ -260,38 +264,68 @@ static void test_watchdog_dead_process_prints_no_places(void **state) {
   assert_null(strstr(text, "place "));
 }
 
-/* Runs rank 0 of 3. Rank 1 has died. Earlier heartbeats to ranks 1 and 2 are pending for so many
- * calls of Transport.test. */
-static void run_with_pending_sends(int calls1, int calls2, char *text, size_t size) {
+/* Rank 1 prints its error after its reports, which take up to 2 s: rank 0 must not abort it before
+ * that. */
+static void test_watchdog_failing_rank_has_time_to_print_its_error(void **state) {
+  (void)state;
+  char text[2048];
+  double start = progress_clock();
+  mail.beat = (Heartbeat){.kind = HEARTBEAT_FAILED};
+  mail.calls_left = 0;
+  assert_int_equal(run_watchdog(getpid(), 1000, text, sizeof text), ABORTED);
+  assert_string_equal(text, "");
+  assert_true(progress_clock() - start > 3);
+}
+
+/* Runs rank 0 of 3. Rank 1 has died. An earlier heartbeat to rank 1 is pending for so many calls of
+ * Transport.test, that to rank 2 for so many seconds. */
+static void run_with_pending_sends(int calls1, double seconds2, char *text, size_t size) {
   ranks = 3;
   has_trace = true;
   sending[1].calls_left = calls1;
-  sending[2].calls_left = calls2;
+  sends_end_at = progress_clock() + seconds2;
   mail.calls_left = -1;
   assert_int_equal(run_watchdog(make_dead_pid(), 1000, text, size), ABORTED);
   memset(sending, 0, sizeof sending);
+  sends_end_at = 0;
   has_trace = false;
   ranks = 2;
 }
 
-/* 80 calls are 0.8 s. If the report is not sent, rank 2 prints a second error. */
+/* If the report is not sent, rank 2 prints a second error. */
 static void test_watchdog_failure_is_sent_after_a_heartbeat_that_is_pending(void **state) {
   (void)state;
   char text[2048];
-  run_with_pending_sends(0, 80, text, sizeof text);
+  run_with_pending_sends(0, 0.5, text, sizeof text);
   assert_non_null(strstr(text, "failure sent to rank 2\n"));
+}
+
+/* Returns how often the sends to rank 1 were tested. */
+static int count_tests(const char *text) {
+  const char *line = strstr(text, "sends to rank 1 tested ");
+  int calls = -1;
+  assert_non_null(line);
+  assert_int_equal(sscanf(line, "sends to rank 1 tested %d", &calls), 1);
+  return calls;
 }
 
 static void test_watchdog_failure_does_not_wait_for_a_dead_rank(void **state) {
   (void)state;
   char text[2048];
-  int calls = -1;
   run_with_pending_sends(1000000, 0, text, sizeof text);
-  const char *line = strstr(text, "sends to rank 1 tested ");
   assert_non_null(strstr(text, "failure sent to rank 2\n"));
-  assert_non_null(line);
-  assert_int_equal(sscanf(line, "sends to rank 1 tested %d", &calls), 1);
-  assert_in_range(calls, 0, 40);
+  assert_in_range(count_tests(text), 0, 40);
+}
+
+/* On a loaded host a turn takes long: the report is limited by the clock, not by its turns. */
+static void test_watchdog_failure_is_reported_for_a_limited_time(void **state) {
+  (void)state;
+  char text[2048];
+  test_takes = 0.05;
+  run_with_pending_sends(1000000, 1000, text, sizeof text);
+  test_takes = 0;
+  assert_null(strstr(text, "failure sent to rank 2\n"));
+  assert_in_range(count_tests(text), 1, 40);
 }
 
 int main(void) {
@@ -307,8 +341,10 @@ int main(void) {
       cmocka_unit_test(test_watchdog_rank_that_reports_this_one_is_not_reported),
       cmocka_unit_test(test_watchdog_rank_0_without_progress_is_reported),
       cmocka_unit_test(test_watchdog_dead_process_prints_no_places),
+      cmocka_unit_test(test_watchdog_failing_rank_has_time_to_print_its_error),
       cmocka_unit_test(test_watchdog_failure_is_sent_after_a_heartbeat_that_is_pending),
       cmocka_unit_test(test_watchdog_failure_does_not_wait_for_a_dead_rank),
+      cmocka_unit_test(test_watchdog_failure_is_reported_for_a_limited_time),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

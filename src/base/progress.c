@@ -13,10 +13,18 @@
 #define TERMINAL_PERIOD 0.1 /* seconds between two redraws on a terminal */
 #define PIPE_PERIOD     5.0
 
-double progress_clock(void) {
+static double read_clock(clockid_t clock) {
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double progress_clock(void) {
+  return read_clock(CLOCK_MONOTONIC);
+}
+
+double progress_cpu_clock(void) {
+  return read_clock(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 void progress_begin(Progress *p, const char *title, const char *unit, uint64_t total) {

@@ -4,19 +4,12 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/log.h"
 #include "base/progress.h"
 #include "cmd/bench.h"
 #include "cmd/cmd.h"
 #include "data/batch.h"
-
-double bench_cpu_clock(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 typedef struct {
   uint64_t batches, pairs, rows[2];

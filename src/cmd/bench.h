@@ -13,10 +13,6 @@ typedef struct {
 } Lengths;
 NODISCARD Err bench_read_lengths(Lengths *l, const char *path);
 
-/* Returns the CPU seconds of this process, all threads together. On a machine with other work they say
- * more than the wall-clock time, if waiting threads sleep (OMP_WAIT_POLICY=passive). */
-double bench_cpu_clock(void);
-
 /* The options that each bench accepts in addition to BENCH_ALL. Help prints these lists and
  * cmd_bench refuses every option that is not in them. */
 #define BENCH_OPERANDS 4096 /* largest number of words of a command for `bench scale` */

@@ -207,9 +207,9 @@ static Err measure_steps(Trainer *r, const BenchBatches *all, const OptSet *opts
   uint64_t steps = (uint64_t)opt_count(opts, "steps");
   double seconds, peak = backend_peak(r->model->backend, opt_text(opts, "precision"));
   TRY(warm_up(r, all));
-  double cpu = bench_cpu_clock();
+  double cpu = progress_cpu_clock();
   TRY(run_steps(r, all, steps, &seconds));
-  cpu = bench_cpu_clock() - cpu;
+  cpu = progress_cpu_clock() - cpu;
   out->tokens = (double)r->tokens[bench_has_texts(&all->config) ? 0 : 1] / seconds;
   out->cpu_tokens = out->tokens * seconds / cpu;
   out->examples = (double)r->examples / seconds;

@@ -90,10 +90,10 @@ static Err translate_all(Run *r, const Lengths *l) {
       r->src[rows++] = r->config.eos;
     }
     r->off[n] = (int32_t)rows;
-    double start = progress_clock(), start_cpu = bench_cpu_clock();
+    double start = progress_clock(), start_cpu = progress_cpu_clock();
     TRY(beam_search(r->beam, r->src, r->off, n, r->best));
     r->seconds += progress_clock() - start;
-    r->cpu += bench_cpu_clock() - start_cpu;
+    r->cpu += progress_cpu_clock() - start_cpu;
     for (size_t s = 0; s < n; s++) {
       if (r->best[s].len != (size_t)r->length[s])
         return err_set(

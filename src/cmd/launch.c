@@ -322,6 +322,12 @@ static Err open_sources(Launch *l, const OptSet *opts, Rendezvous *rendezvous, S
     err = source_ssh_open(&source[*sources], &l->hosts, &l->ssh, min);
   } else if (is_slurm) {
     TRY(slurm_read_allocation(&l->slurm));
+    if (l->spec.min > l->slurm.nodes)
+      return err_set(
+          ERR_USAGE,
+          "--nnodes asks for %d machines, but the allocation of Slurm has %d; request "
+          "more nodes or lower --nnodes",
+          l->spec.min, l->slurm.nodes);
     err = source_slurm_open(&source[*sources], &l->slurm, opt_given(opts, "nproc-per-node"));
   } else {
     err = source_local_open(&source[*sources], 0);

@@ -320,8 +320,8 @@ static void send_warning(void *agent, const char *label, const char *line) {
   (void)lost; /* the loop reports the loss of the head */
 }
 
-/* Sends the current error, for which this agent ends, to the head. Returns true if it has taken it:
- * it then closes the channel. */
+/* Sends the current error, for which this agent ends, to the head. Returns true if the head has taken
+ * it: it closes the channel when it has received the end mark. */
 static bool send_reason(Agent *a) {
   double limit = progress_clock() + SEND_LIMIT;
   send_warning(a, "", err_message());

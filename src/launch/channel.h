@@ -95,8 +95,9 @@ void channel_set_heartbeat(Channel *c, double every, double limit);
 
 /* Queues an end mark, after which nothing can be sent. */
 NODISCARD Err channel_end(Channel *c);
-/* After channel_advance has failed: returns true if the peer sent an end mark (channel_end).
- * Otherwise its last frames may be missing. */
+/* Returns true if the peer's end mark (channel_end) has arrived; frames before it may still have to
+ * be read with channel_next. If channel_advance has failed without it, the peer's last frames may be
+ * missing. */
 bool channel_is_ended(const Channel *c);
 
 const char *channel_name(const Channel *c);

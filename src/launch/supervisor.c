@@ -36,8 +36,8 @@
  *                                                        CLEAR
  *   second signal the end    the end      CLEAR          CLEAR           -
  *
- * If machines leave and fewer than MIN are left or can come, the launch ends after STOP and CLEAR, as
- * after a signal.
+ * If a machine leaves and fewer than MIN remain, counting those that may still connect, the launch
+ * ends after STOP and CLEAR, as after a signal.
  *
  * A phase in a cell is the phase that follows. Released: its agent gets MSG_END. The end: of the
  * launch. After CLEAR the policy decides: the end, or GATHER for the next generation.
@@ -118,14 +118,21 @@ static void announce_wait(Supervisor *s, const Gathering *g) {
               g->join_timeout - g->waited, missing, missing == 1 ? "" : "s");
 }
 
-/* Ends the launch, because too few machines are there and no other can come. */
+static bool has_failed(const Supervisor *s) {
+  return s->outcome == OUTCOME_FAILED || s->outcome == OUTCOME_NO_RANK;
+}
+
+/* Ends the launch, because too few machines are there and no other can come. If they left, and no
+ * fault kept the ranks from saving, the status is that of a stop. */
 static void give_up_gathering(Supervisor *s, const Gathering *g) {
-  err_set(ERR_WORK,
-          "%d of the %d machines that are needed are left, and no other can join; start the "
-          "launch again where there are enough",
-          g->ready, g->min);
-  if (s->has_departed) console_say(s->console, "%s", err_message());
-  supervisor_finish(s, s->has_departed ? ERR_STOPPED : ERR_WORK, s->has_departed);
+  bool is_stop = s->has_departed && !has_failed(s);
+  err_set(
+      ERR_WORK,
+      "%d of %d required machines are connected, and no other can join (the Slurm allocation "
+      "has ended, or machines have left); start the launch again with at least %d machines%s%s",
+      g->ready, g->min, g->min, s->refusal[0] ? "; " : "", s->refusal);
+  if (is_stop) console_say(s->console, "%s", err_message());
+  supervisor_finish(s, is_stop ? ERR_STOPPED : ERR_WORK, is_stop);
 }
 
 static void gather_machines(Supervisor *s, double now) {
@@ -386,10 +393,6 @@ static void end_launch(Supervisor *s) {
                : s->outcome == OUTCOME_USER ? ERR_STOPPED
                                             : (Err)s->generation.passed_status;
   supervisor_finish(s, result, true);
-}
-
-static bool has_failed(const Supervisor *s) {
-  return s->outcome == OUTCOME_FAILED || s->outcome == OUTCOME_NO_RANK;
 }
 
 /* Returns true if the launch ends after this generation. */

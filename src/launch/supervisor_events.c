@@ -239,6 +239,11 @@ void supervisor_serve_machines(Supervisor *s, double now) {
         break;
       }
     }
+    /* The agent has sent its last message and waits until this end is closed. */
+    if (!err && channel_is_ended(m->channel)) {
+      err = err_set(ERR_WORK, "its agent has ended");
+      lost = err_copy();
+    }
     if (err) {
       err_give(&lost);
       lose_machine(s, i, now);

@@ -73,7 +73,7 @@ struct Supervisor {
   int signals;        /* number of signals received so far */
   bool is_regrouping; /* workers were stopped because machines join or leave */
   double leave_time;  /* time when a member sent MSG_LEAVE; 0: none has */
-  bool has_departed;  /* a machine has sent MSG_LEAVE */
+  bool has_departed;  /* a machine has sent MSG_LEAVE since the last generation began */
   /* Workers were stopped because machines leave and too few can take their place: the launch ends
    * as after a signal. */
   bool lacks_machines;

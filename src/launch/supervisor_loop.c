@@ -92,7 +92,7 @@ static bool advance_end(Supervisor *s) {
   for (size_t i = 0; i < s->machines; i++) {
     Machine *m = &s->machine[i];
     if (!m->channel) continue;
-    bool is_open = channel_advance(m->channel) == ERR_OK;
+    bool is_open = channel_advance(m->channel) == ERR_OK && !channel_is_ended(m->channel);
     for (Frame f; channel_next(m->channel, &f);) {}
     if (!is_open) machine_close(m);
     is_done = is_done && !is_open;

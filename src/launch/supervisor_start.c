@@ -208,6 +208,7 @@ Err supervisor_start_generation(Supervisor *s, const char *include, double now) 
   s->start_time = now;
   s->last_output = now;
   s->is_extended = false;
+  s->has_departed = false;
   s->unconnected_since = 0;
   s->next_test = 0;
   return world == 1 ? ERR_OK : start_mpirun(s, members, include);

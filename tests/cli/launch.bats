@@ -258,6 +258,8 @@ stopped() {
   [[ "$output" =~ "TRIREME_AGENT names no socket" ]]
   run -2 "$TRIREME" launch --standalone --nnodes 2 -- train
   [[ "$output" =~ "--nnodes asks for 2 machines, but only this one is known: list machines with --hosts" ]]
+  run -2 env SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 "$TRIREME" launch --nnodes 3 -- train --data "$T/set" --run "$T/run"
+  [[ "$output" == *"--nnodes asks for 3 machines, but the allocation of Slurm has 2; request more nodes or lower --nnodes"* ]]
   run -2 "$TRIREME" launch --rdzv-id x -- train
   [[ "$output" =~ "--rdzv-id works only with --rdzv-endpoint: pass --rdzv-endpoint HOST:PORT too" ]]
   touch "$T/file"

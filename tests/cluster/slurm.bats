@@ -198,7 +198,7 @@ stopped() {
   on h3 scancel --name=trireme
   wait $! || true
   cat log
-  grep -q "0 of the 2 machines that are needed are left, and no other can join" log
+  grep -q "0 of 2 required machines are connected, and no other can join" log
   until_true nothing_runs
 }
 
@@ -209,6 +209,7 @@ stopped() {
   until_true has_log "warning: h2: cannot make a directory .*No space left on device" || { cat log; false; }
   on h2 umount /dev/shm
   until_true has_log "done at step 3" || { cat log; false; }
+  run ! grep -q "trireme: cannot make a directory" log
   until_true has_no_job
   until_true nothing_runs
 }

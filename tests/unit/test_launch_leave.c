@@ -185,7 +185,53 @@ static void test_loss_of_machines_that_cannot_come_back_ends_the_launch(void **s
   lose_agent(f, 0);
   lose_agent(f, 1);
   assert_int_equal(finish(f, &is_reported), ERR_WORK);
-  assert_says("0 of the 1 machines that are needed are left, and no other can join");
+  assert_says("0 of 1 required machines are connected, and no other can join");
+  close_fixture(f);
+}
+
+/* The machine left in an earlier generation: the ranks of this one have not saved. */
+static void test_loss_of_machines_after_an_earlier_leave_is_an_error(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_two_only(1);
+  leave(f, 1);
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  for (int i = 0; i < 2; i++) send_for(f, i, MSG_WORKER_ENDED, 1, i, 3, 0);
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
+  begin(f, 2, 1);
+  expect_nothing(f, 0);
+  limit_source(f, 0);
+  lose_agent(f, 0);
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  assert_false(is_reported);
+  close_fixture(f);
+}
+
+/* The ranks of the machine that is lost have not saved either. */
+static void test_loss_of_machines_after_a_leave_is_an_error(void **state) {
+  (void)state;
+  bool is_reported;
+  Fixture *f = open_two_only(1);
+  leave(f, 1);
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  limit_source(f, 0);
+  lose_agent(f, 0);
+  confirm_kill_on(f, 1, 1);
+  assert_int_equal(finish(f, &is_reported), ERR_WORK);
+  assert_false(is_reported);
+  close_fixture(f);
+}
+
+/* An agent that fails sends its reason and the end mark, and waits until the head closes. */
+static void test_agent_that_ends_is_lost_at_once(void **state) {
+  (void)state;
+  Fixture *f = open_two();
+  OK(protocol_send(f->agent[1], MSG_WARNING, json_pack("{s:s}", "text", "no space left")));
+  OK(channel_end(f->agent[1]));
+  confirm_kill_on(f, 0, 1);
+  assert_logged("warning: host1: no space left");
+  assert_logged("host1 is lost: its agent has ended");
+  assert_int_equal(f->from.losses, 1);
   close_fixture(f);
 }
 
@@ -268,6 +314,9 @@ int main(void) {
       cmocka_unit_test(test_leave_of_all_machines_and_a_failed_save_gives_status_1),
       cmocka_unit_test(test_leave_while_gathering_ends_the_launch_if_nobody_can_come),
       cmocka_unit_test(test_loss_of_machines_that_cannot_come_back_ends_the_launch),
+      cmocka_unit_test(test_loss_of_machines_after_an_earlier_leave_is_an_error),
+      cmocka_unit_test(test_loss_of_machines_after_a_leave_is_an_error),
+      cmocka_unit_test(test_agent_that_ends_is_lost_at_once),
       cmocka_unit_test(test_leave_before_the_signal_of_the_head_is_followed_by_its_answer),
       cmocka_unit_test(test_leave_together_with_the_signal_of_the_head_is_not_continued),
       cmocka_unit_test(test_join_whose_save_takes_too_long_is_reported),

@@ -48,6 +48,23 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '[.]score ' | sort; }
   [[ "$output" == *"ROC AUC "* ]]
 }
 
+@test "a prepare that was killed continues; another table is refused" {
+  TRIREME_FAULT=die:prepare-tokenizer run "$recipe/run" table.csv
+  [ "$status" -ne 0 ]
+  [ -d out/data.partial ]
+  # stops at the pretraining, which has no part in this test
+  PRETRAIN='--no-such-option' run "$recipe/run" table.csv
+  echo "$output"
+  [[ "$output" == *"no-such-option"* ]]
+  [ -f out/data/dataset.json ]
+  before=$(files)
+  head -n 100 table.csv > other.csv
+  run -2 "$recipe/run" other.csv
+  echo "$output"
+  [[ "$output" == *"other.csv"*"set OUT to another folder"* ]]
+  [ "$(files)" = "$before" ]
+}
+
 @test "from a BERT directory" {
   TEXT_COLUMN=comment run "$recipe/run" table.csv "$BATS_TEST_DIRNAME/../golden/bert_import/bert"
   [ "$status" -ne 0 ]
@@ -58,6 +75,17 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '[.]score ' | sort; }
   cmp out/bert/model/vocab.txt out/bert/data/vocab.txt
   grep -q 'init .* weights are those of .*/out/bert/model' out/bert/run-1/log.txt
   [ ! -e out/bert/pretrain ]
+  [[ "$output" == *"ROC AUC "* ]]
+  run -2 "$recipe/run" table.csv "$BATS_TEST_DIRNAME/../golden/bert_import/roberta"
+  echo "$output"
+  [[ "$output" == *"out/bert/model is imported from "*"bert_import/bert, not from "*"set OUT to another folder"* ]]
+}
+
+@test "from a RoBERTa directory" {
+  unset PREPARE
+  run -0 "$recipe/run" table.csv "$BATS_TEST_DIRNAME/../golden/bert_import/roberta"
+  echo "$output"
+  cmp out/bert/model/tokenizer.json out/bert/data/tokenizer.json
   [[ "$output" == *"ROC AUC "* ]]
 }
 

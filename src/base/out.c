@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,31 +20,52 @@ static char out_name[FILE_PATH_MAX] = "standard output";
 static char target[FILE_PATH_MAX];  /* the file that out_finish makes; "": none */
 static char partial[FILE_PATH_MAX]; /* its name until then */
 
+/* Returns true if the open file `fd` is the one at `input`; "-": standard input. */
+static bool is_input(int fd, const char *input) {
+  struct stat own, in;
+  int failed = strcmp(input, "-") == 0 ? fstat(STDIN_FILENO, &in) : stat(input, &in);
+  return !failed && fstat(fd, &own) == 0 && own.st_dev == in.st_dev && own.st_ino == in.st_ino;
+}
+
 /* Sets `target` and `partial` if `path` is a regular file, maybe behind links, or does not exist, and
- * the file beside it can be created. */
-static void choose_partial(const char *path) {
+ * the file beside it can be created. Does not truncate that file, which may be the input. */
+static Err choose_partial(const char *path, const char *input) {
   char real[PATH_MAX];
   struct stat st;
   bool is_there = realpath(path, real) != NULL;
-  if (is_there && (stat(real, &st) != 0 || !S_ISREG(st.st_mode))) return;
-  if (!is_there && lstat(path, &st) == 0) return; /* a link to a file that does not exist */
+  if (is_there && (stat(real, &st) != 0 || !S_ISREG(st.st_mode))) return ERR_OK;
+  if (!is_there && lstat(path, &st) == 0) return ERR_OK; /* a link to a missing file */
   int n = snprintf(target, sizeof target, "%s", is_there ? real : path);
   int m = snprintf(partial, sizeof partial, "%s.partial", is_there ? real : path);
   int fd = -1;
+  bool is_refused = false;
   if (n < FILE_PATH_MAX && m < FILE_PATH_MAX)
     fd = open(partial, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (fd >= 0 && is_there) (void)!fchmod(fd, st.st_mode & 07777);
-  if (fd >= 0)
-    close(fd);
-  else
-    target[0] = '\0';
+  if (fd >= 0) is_refused = is_input(fd, input);
+  if (fd >= 0 && is_there && !is_refused) (void)!fchmod(fd, st.st_mode & 07777);
+  if (fd >= 0) close(fd);
+  if (fd < 0 || is_refused) target[0] = '\0';
+  if (!is_refused) return ERR_OK;
+  return err_set(ERR_USAGE,
+                 "--output %s is written as %s until it is complete, and that is the input; "
+                 "pass another file",
+                 path, partial);
 }
 
-Err out_to(const char *path) {
-  choose_partial(path);
+static void remove_empty_partial(void) {
+  struct stat st;
+  if (!target[0] || stat(partial, &st) != 0 || st.st_size) return;
+  unlink(partial);
+  target[0] = '\0';
+}
+
+Err out_to(const char *path, const char *input) {
+  TRY(choose_partial(path, input));
   if (!freopen(target[0] ? partial : path, "w", stdout)) {
+    Err err = err_errno("cannot create", path);
+    remove_empty_partial();
     target[0] = '\0';
-    return err_errno("cannot create", path);
+    return err;
   }
   snprintf(out_name, sizeof out_name, "%s", path);
   return ERR_OK;
@@ -54,11 +76,8 @@ const char *out_partial(void) {
 }
 
 void out_give_up(void) {
-  struct stat st;
   fflush(stdout);
-  if (!target[0] || stat(partial, &st) != 0 || st.st_size) return;
-  unlink(partial);
-  target[0] = '\0';
+  remove_empty_partial();
 }
 
 Err out_finish(void) {

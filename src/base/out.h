@@ -10,8 +10,10 @@
  * becomes standard output. Writing to such a descriptor still fails. */
 void out_reserve(void);
 /* Redirects standard output to a file. A regular file is written beside it, as PATH.partial, and gets
- * its name in out_finish; devices and pipes are written directly. Later errors name the file. */
-NODISCARD Err out_to(const char *path);
+ * its name in out_finish; devices, pipes, and files in a directory that cannot be written are written
+ * directly. Fails if PATH.partial is the file `input` ("-": standard input). Later errors name the
+ * file. */
+NODISCARD Err out_to(const char *path, const char *input);
 /* Ends the file of out_to: flushes it and gives it its name. Does nothing without out_to. */
 NODISCARD Err out_finish(void);
 /* After an error: removes the unfinished file if it is empty. */

@@ -107,8 +107,8 @@ static Err check_input(const char *path) {
   return err_errno("cannot open", path);
 }
 
-/* Opens --output on rank 0 instead of redirecting standard output: mpirun forwards standard
- * output and ignores write errors, and a file that is complete is there as a whole. */
+/* Opens --output on rank 0. Unlike redirected standard output, write errors are detected under mpirun,
+ * and the file appears only when it is complete. */
 static Err open_output(const OptSet *opts) {
   const char *path = opt_text(opts, "output");
   const char *input = opt_text(opts, "input");
@@ -117,7 +117,7 @@ static Err open_output(const OptSet *opts) {
   if (strcmp(input, "-") != 0 && stat(input, &from) == 0 && stat(path, &to) == 0 &&
       from.st_dev == to.st_dev && from.st_ino == to.st_ino)
     return err_set(ERR_USAGE, "--output %s is the --input too; pass another file", path);
-  return out_to(path);
+  return out_to(path, input);
 }
 
 Err infer_check_files(const OptSet *opts, const Comm *comm) {

@@ -223,6 +223,30 @@ objects() {
   [[ "$output" =~ "is the --input too" ]]
   run -1 classify class --input nowhere
   [[ "$output" =~ "cannot open nowhere" ]]
+  # nor the file that the output is until it is complete
+  cp in new.partial
+  run -2 classify class --input new.partial --output new
+  [[ "$output" == *"--output new is written as new.partial until it is complete, and that is the input"* ]]
+  cmp in new.partial
+  run -2 classify class --output new < new.partial
+  cmp in new.partial
+  [ ! -e new ]
+  cp in other.partial
+  ln -s other.partial link.in
+  echo old > other
+  run -2 classify class --input link.in --output other
+  cmp in other.partial
+  [ "$(cat other)" = old ]
+}
+
+@test "--output that may not be written is an error and leaves no other file" {
+  [ "$(id -u)" -ne 0 ] || skip "root may write every file"
+  echo old > fixed
+  chmod 444 fixed
+  run -1 classify class --input in --output fixed
+  [[ "$output" == *"cannot create fixed"* ]]
+  [ "$(cat fixed)" = old ]
+  [ ! -e fixed.partial ]
 }
 
 @test "--output is complete or not there: after an error, a kill and Ctrl-C the file is as before" {

@@ -1,5 +1,6 @@
-/* Converts tables of texts with or without labels, or lines of plain text, to a data set directory. The files are written to OUT.partial, which
- * is renamed to OUT when all of them are complete; a run that is stopped can be resumed.
+/* Converts tables of texts with or without labels, or lines of plain text, to a data set directory. The
+ * files are written to OUT.partial, which is renamed to OUT when all of them are complete; a run that
+ * is stopped can be resumed.
  * Depends on text and the rest of data. */
 #ifndef DATA_PREPARE_CLASSIFY_H
 #define DATA_PREPARE_CLASSIFY_H
@@ -37,7 +38,8 @@ typedef struct {
 } ClassifySpec;
 
 /* Lists the options and inputs in which the complete data set spec->out differs from the spec, like
- * prepare_compare. Not compared: shard size, sample, --split, and the column of classes. */
+ * prepare_compare. Not compared: shard size, sample, --split, the column of classes, and a --vocab-size
+ * above that of the data set. */
 NODISCARD Err prepare_compare_texts(const ClassifySpec *spec, Str *differences);
 /* Prepares the data set; `meta` describes the result. Every rank of spec->ranks calls it with the same
  * spec; `meta` is complete on rank 0 only. The files are byte for byte the same for any number of ranks

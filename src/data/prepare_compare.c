@@ -154,30 +154,36 @@ static const char *name_threshold(const bool has_threshold, double threshold, ch
   return has_threshold ? text : "absent";
 }
 
+/* Compares the columns of labels. dataset.json names them, except the column of classes. */
+static void compare_labels(Str *out, const LabelSpec *l, const MetaClassify *c) {
+  size_t was = c->kind == LABEL_CLASS ? 1 : c->labels;
+  char a[32], b[32];
+  compare_text(out, "label-threshold", name_threshold(l->has_threshold, l->threshold, a),
+               name_threshold(c->has_threshold, c->threshold, b));
+  if (l->columns != was)
+    str_addf(out, "%s--label-column is given %zu times and was %zu times", out->len ? "; " : "",
+             l->columns, was);
+  if (l->columns != was || c->kind == LABEL_CLASS) return;
+  for (size_t i = 0; i < was; i++) compare_text(out, "label-column", l->column[i], c->name[i]);
+}
+
 static void compare_columns(Str *out, const ClassifySpec *spec, const MetaClassify *c) {
-  const LabelSpec *l = &spec->labels;
-  char is[32], was[32];
-  bool is_compared = l->kind == LABEL_MULTI || l->kind == LABEL_NUMBER;
   compare_count(out, "text-column", spec->text_column ? spec->texts : 0,
                 c->text_column[0][0] ? c->texts : 0);
   for (size_t i = 0; spec->text_column && i < spec->texts && i < c->texts; i++)
     compare_text(out, "text-column", spec->text_column[i], c->text_column[i]);
-  compare_text(out, "label-threshold", name_threshold(l->has_threshold, l->threshold, is),
-               name_threshold(c->has_threshold, c->threshold, was));
-  if (is_compared && l->columns != c->labels)
-    str_addf(out, "%s--label-column is given %zu times and was %zu times", out->len ? "; " : "",
-             l->columns, c->labels);
-  for (size_t i = 0; is_compared && l->columns == c->labels && i < l->columns; i++)
-    compare_text(out, "label-column", l->column[i], c->name[i]);
+  compare_labels(out, &spec->labels, c);
 }
 
 static Err compare_vocabulary(Str *out, const ClassifySpec *spec, const Meta *m) {
   const char *file = text_tokenizer_file[spec->tokenizer_kind];
   char hash[65];
   bool is_wordpiece = spec->tokenizer_kind == TEXT_WORDPIECE;
-  if (strcmp(file, m->classify->tokenizer_file) != 0)
+  if (strcmp(file, m->classify->tokenizer_file) != 0) {
     add_difference(out, "tokenizer", file, m->classify->tokenizer_file);
-  else if (is_wordpiece)
+    return ERR_OK;
+  }
+  if (is_wordpiece)
     compare_text(out, "casing", spec->rules.is_lower ? "uncased" : "cased",
                  m->classify->is_lower ? "uncased" : "cased");
   if (!spec->tokenizer) {
@@ -186,9 +192,7 @@ static Err compare_vocabulary(Str *out, const ClassifySpec *spec, const Meta *m)
       compare_count(out, "vocab-size", spec->vocab_size, (uint64_t)m->vocab);
     return ERR_OK;
   }
-  /* The files of a byte-level BPE are stored in another form. */
-  if (spec->tokenizer_kind == TEXT_BYTE_BPE) return ERR_OK;
-  TRY(place_sha256(spec->tokenizer, hash));
+  TRY(text_encoder_hash(spec->tokenizer, spec->tokenizer_kind, hash));
   if (strcmp(hash, m->tokenizer_sha256) != 0)
     add_difference(out, is_wordpiece ? "vocab" : "tokenizer", spec->tokenizer, "another one");
   return ERR_OK;
@@ -205,12 +209,20 @@ static Err compare_tables(Str *out, const ClassifySpec *spec, const Meta *m) {
   return ERR_OK;
 }
 
+/* Compares what the texts are for. *is_same is false if the rest cannot be compared. */
+static void compare_task(Str *out, LabelKind is, const MetaClassify *c, bool *is_same) {
+  static const char *const task[LABEL_KINDS] = {"classify", "classify", "classify", "mlm"};
+  static const char *const type[LABEL_KINDS] = {"class", "class", "number", "class"};
+  size_t before = out->len;
+  compare_text(out, "task", task[is], c ? task[c->kind] : "translate");
+  if (out->len == before) compare_text(out, "label-type", type[is], type[c->kind]);
+  *is_same = out->len == before;
+}
+
 static Err compare_texts(Str *out, const ClassifySpec *spec, const Meta *m) {
-  static const char *const task[LABEL_KINDS] = {"classify", "classify", "classify (number)",
-                                                "mlm"};
-  const char *was = m->classify ? task[m->classify->kind] : "translate";
-  compare_text(out, "task", task[spec->labels.kind], was);
-  if (strcmp(was, task[spec->labels.kind]) != 0) return ERR_OK;
+  bool is_same;
+  compare_task(out, spec->labels.kind, m->classify, &is_same);
+  if (!is_same) return ERR_OK;
   compare_count(out, "max-tokens", spec->max_tokens, m->max_tokens);
   compare_count(out, "seed", spec->seed, m->seed);
   compare_columns(out, spec, m->classify);

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/place.h"
+#include "base/sha256.h"
 #include "data/clean.h"
 
 const char *const text_tokenizer_file[TEXT_TOKENIZERS] = {
@@ -84,14 +85,32 @@ Err text_encoder_import(TextEncoder *e, const char *path, TextTokenizer kind, Be
   return err;
 }
 
-Err text_encoder_copy(const char *path, TextTokenizer kind, const char *to) {
+/* Appends a byte-level BPE in the form of a data set. */
+static Err print_byte_bpe(const char *path, Str *text) {
   ByteBpe b;
+  TRY(byte_bpe_import(&b, path));
+  Err err = byte_bpe_print(&b, text);
+  byte_bpe_close(&b);
+  return err;
+}
+
+Err text_encoder_copy(const char *path, TextTokenizer kind, const char *to) {
   Str text = {0};
   if (kind != TEXT_BYTE_BPE) return place_copy(path, to);
-  TRY(byte_bpe_import(&b, path));
-  Err err = byte_bpe_print(&b, &text);
+  Err err = print_byte_bpe(path, &text);
   if (!err) err = file_write(to, str_text(&text), text.len);
-  byte_bpe_close(&b);
+  str_free(&text);
+  return err;
+}
+
+Err text_encoder_hash(const char *path, TextTokenizer kind, char hash[65]) {
+  Str text = {0};
+  Sha256 sha;
+  if (kind != TEXT_BYTE_BPE) return place_sha256(path, hash);
+  Err err = print_byte_bpe(path, &text);
+  sha256_begin(&sha);
+  sha256_add(&sha, str_text(&text), text.len);
+  sha256_end(&sha, hash);
   str_free(&text);
   return err;
 }

@@ -36,10 +36,12 @@ typedef struct {
 NODISCARD Err text_encoder_open(TextEncoder *e, const char *path, TextTokenizer kind,
                                 BertRules rules);
 /* Opens a tokenizer as its makers store it: as text_encoder_open, but that of a byte-level BPE may have
- * several files (byte_bpe_import). text_encoder_copy writes it to `to` as a data set has it. */
+ * several files (byte_bpe_import). text_encoder_copy writes it to `to` as a data set has it, and
+ * text_encoder_hash computes the SHA-256 of that file. */
 NODISCARD Err text_encoder_import(TextEncoder *e, const char *path, TextTokenizer kind,
                                   BertRules rules);
 NODISCARD Err text_encoder_copy(const char *path, TextTokenizer kind, const char *to);
+NODISCARD Err text_encoder_hash(const char *path, TextTokenizer kind, char hash[65]);
 /* Sets the rules that a WordPiece vocabulary was made for: one without capital letters is for text in
  * lower case without accents (uncased). */
 NODISCARD Err text_encoder_find_rules(const char *path, BertRules *rules);
@@ -60,8 +62,8 @@ typedef struct {
 
 /* Encodes one text or a pair; replaces the contents of `out`. If there are more than max_tokens tokens,
  * with [CLS] and [SEP], tokens are removed from the end of the text, and from that of the longer
- * text of a pair, as truncation "longest_first" of Hugging Face does. Any number of threads may call it, each with its own
- * `out`. */
+ * text of a pair, as truncation "longest_first" of Hugging Face does. Any number of threads may call
+ * it, each with its own `out`. */
 NODISCARD Err text_encode(const TextEncoder *e, const TableField *text, size_t texts,
                           uint32_t max_tokens, EncodedText *out);
 void encoded_text_free(EncodedText *t);

@@ -203,9 +203,9 @@ Err prepare_path(const PrepareState *s, const char *name, char path[FILE_PATH_MA
 
 Err prepare_check_stop(const PrepareState *s) {
   if (!stop_asked()) return ERR_OK;
-  return err_set(ERR_STOPPED,
-                 "stopped by a signal; the finished work is in %s, continue with --resume",
-                 s->dir);
+  return err_set(
+      ERR_STOPPED,
+      "stopped by a signal; continue with --resume, which uses what is finished in %s", s->dir);
 }
 
 Err prepare_add_input(Str *text, const char *path) {

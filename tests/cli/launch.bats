@@ -449,7 +449,7 @@ has_one_left() {
   kill -TERM "$(process '^[^ ]* prepare ')"
   wait $child || code=$?
   [ "$code" -eq 3 ]
-  has_line "^trireme: stopped by a signal; the finished work is in set.partial, continue with --resume"
+  has_line "^trireme: stopped by a signal; continue with --resume, which uses what is finished in set.partial"
   run ! has_line "^launch   restart"
   run ! has_line "nothing to resume"
   has_line "^continue with: .*launch .*-- prepare "

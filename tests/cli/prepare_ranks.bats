@@ -283,7 +283,7 @@ says() {
   child=
   [ "$code" -ne 0 ]
   [ "$(grep -c '^trireme: ' log)" -eq 1 ]
-  grep -q 'trireme: rank 1 on .*: stopped by a signal; the finished work is in out.partial, continue with --resume' log
+  grep -q 'trireme: rank 1 on .*: stopped by a signal; continue with --resume, which uses what is finished in out.partial' log
   prepare 2 out --train a b --resume > /dev/null
   diff -r out "$T/reference"
 }

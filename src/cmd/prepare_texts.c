@@ -130,11 +130,13 @@ static Err find_tokenizer(ClassifySpec *s, const char *path, TextTokenizer kind)
   return ERR_OK;
 }
 
-/* Sets the rules of WordPiece. */
+/* Sets the rules of WordPiece. Rank 0 alone reads the vocabulary; share_tokenizer sends the rules to the
+ * others. */
 static Err fill_casing(ClassifySpec *s, const OptSet *opts) {
   const char *casing = opt_text(opts, "casing");
   bool is_lower = strcmp(casing, "cased") != 0;
   s->rules = (BertRules){.is_lower = is_lower, .strips_accents = is_lower};
+  if (!ranks_is_first(s->ranks)) return ERR_OK;
   if (s->tokenizer_kind != TEXT_WORDPIECE && opt_given(opts, "casing"))
     return err_set(
         ERR_USAGE, "--casing is for WordPiece, and %s is a %s; leave it out", s->tokenizer,
@@ -202,10 +204,18 @@ void prepare_texts_print(const Meta *m, const char *cut, const char *empty) {
   print_row(m, empty, empties);
 }
 
+/* Sends what rank 0 has read from its files: it alone copies the tokenizer, and the files of other hosts
+ * may differ. */
+static void share_tokenizer(ClassifySpec *s) {
+  ranks_broadcast(s->ranks, "kind of tokenizer", &s->tokenizer_kind, sizeof s->tokenizer_kind);
+  ranks_broadcast(s->ranks, "casing", &s->rules, sizeof s->rules);
+}
+
 static Err prepare_set(OptSet *opts, const PrepareTexts *task, Comm *comm, Ranks *ranks) {
   ClassifySpec spec = {.ranks = ranks};
   Meta meta = {0};
   Err err = ranks_agree(ranks, task->fill(&spec, opts));
+  if (!err) share_tokenizer(&spec);
   if (spec.threads == 0) spec.threads = comm_threads(comm);
   if (!err && ranks) log_info("ranks    %s share the texts", comm_about(comm));
   if (!err) err = prepare_classify(&spec, &meta);

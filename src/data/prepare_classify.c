@@ -95,7 +95,8 @@ static Err record_options(ClassifyWork *w) {
 /* Copies or trains the tokenizer, unless an earlier, stopped run did. Rank 0 writes the file. */
 static Err make_tokenizer(ClassifyWork *w, const char *path) {
   const ClassifySpec *s = w->spec;
-  uint8_t is_there = file_exists(path);
+  /* Only rank 0 looks: NFS would store on the other hosts that the file does not exist. */
+  uint8_t is_there = ranks_is_first(s->ranks) && file_exists(path);
   Err err = ERR_OK;
   ranks_broadcast(s->ranks, "tokenizer exists", &is_there, sizeof is_there);
   ranks_report(s->ranks, "making the tokenizer");

@@ -152,7 +152,8 @@ done:
  * file; all ranks draw the sample for the training. */
 static Err make_tokenizer(Prepare *p, const char *path) {
   Ranks *r = p->spec.ranks;
-  uint8_t is_there = file_exists(path);
+  /* Only rank 0 looks: NFS would store on the other hosts that the file does not exist. */
+  uint8_t is_there = ranks_is_first(r) && file_exists(path);
   ranks_broadcast(r, "tokenizer exists", &is_there, sizeof is_there);
   if (is_there) return ERR_OK;
   if (!p->spec.tokenizer)

@@ -144,7 +144,7 @@ reference() {
   child=
   [ "$status" -eq 3 ]
   [ ! -e made ]
-  grep -q 'stopped by a signal; the finished work is in made.partial, continue with --resume' log
+  grep -q 'stopped by a signal; continue with --resume, which uses what is finished in made.partial' log
   prepare classify made --resume > /dev/null
   diff -r made classes
 }
@@ -194,6 +194,38 @@ reference() {
   diff -r made classes
 }
 
+# resume [OPTION…]: --resume over the data set `made` of the columns text and x, with further options
+resume() {
+  "$TRIREME" prepare --quiet --task classify --train train.csv --text-column text --label-column x --split 0.1 0.05 \
+    --max-tokens 16 --threads 1 --out made --resume "$@"
+}
+
+@test "--resume over a complete data set names other labels" {
+  cp -R classes made
+  run -1 resume --vocab vocab.txt
+  [[ "$output" == *"--label-column is given 1 times and was 2 times"* ]]
+  run -1 resume --vocab vocab.txt --label-column y --label-type number
+  [[ "$output" == *"--label-type is number and was class"* ]]
+  rm -r made
+  resume --vocab vocab.txt > /dev/null
+  resume --vocab vocab.txt
+  run -1 resume --vocab vocab.txt --label-column y
+  [[ "$output" == *"--label-column is given 2 times and was 1 times"* ]]
+}
+
+@test "--resume over a complete data set names another byte-level BPE" {
+  roberta=$BATS_TEST_DIRNAME/../golden/bert_import/roberta
+  mkdir bpe
+  cp "$roberta"/{vocab.json,merges.txt} bpe
+  resume --tokenizer "$roberta" > /dev/null
+  resume --tokenizer bpe
+  sed '$d' "$roberta/merges.txt" > bpe/merges.txt
+  run -1 resume --tokenizer bpe
+  [[ "$output" == *"--tokenizer is bpe and was another one"* ]]
+  run -1 resume --vocab vocab.txt
+  [[ "$output" == *"--tokenizer is vocab.txt and was tokenizer.json"* ]]
+}
+
 @test "a full disk is an error, and --resume continues when there is room" {
   [ "$(id -u)" -eq 0 ] || skip "not root: no small file system can be mounted"
   mkdir disk
@@ -231,6 +263,23 @@ reference() {
   diff -r made one
 }
 
+# in_dir DIR COMMAND…
+in_dir='cd "$1" && shift && exec "$@"'
+
+@test "a vocabulary on rank 1 that differs from that of rank 0 has no effect" {
+  need_mpi
+  mkdir here there
+  cp vocab.txt here
+  { cat vocab.txt; echo A; } > there/vocab.txt
+  sed '2,$s/b/B/g' train.csv > capitals.csv
+  local options=(--quiet --task classify --train "$PWD/capitals.csv" --text-column text --label-column class --max-tokens 16 --threads 1)
+  "$TRIREME" prepare "${options[@]}" --vocab vocab.txt --out uncased > /dev/null
+  options+=(--vocab vocab.txt --out "$PWD/made")
+  TRIREME_FAULT=stretch:100 timeout -k 5 300 mpirun -n 1 bash -c "$in_dir" - here "$TRIREME" prepare "${options[@]}" : \
+    -n 1 bash -c "$in_dir" - there "$TRIREME" prepare "${options[@]}" > /dev/null
+  diff -r made uncased
+}
+
 @test "either rank that is killed, and --resume on 1, 2 and 3 ranks gives the same bytes" {
   need_mpi
   for n in $(fewer '1 2 3' 2); do
@@ -255,7 +304,7 @@ reference() {
   wait "$child" || status=$?
   child=
   [ "$status" -ne 0 ]
-  grep -q 'trireme: rank 1 on .*: stopped by a signal; the finished work is in made.partial, continue with --resume' log
+  grep -q 'trireme: rank 1 on .*: stopped by a signal; continue with --resume, which uses what is finished in made.partial' log
   on_ranks 2 mlm made --resume > /dev/null
   diff -r made lines
 }

@@ -146,13 +146,13 @@ static bool is_known_shape(const Model *m, uint32_t (*shape)[4], size_t *count) 
   return false;
 }
 
-/* Runs each batch shape WARM_UP times, to select GEMM algorithms, to capture its CUDA graph and
- * to launch the graph once. Without CUDA graphs one batch is enough. */
+/* On a device, runs each batch shape WARM_UP times, to select GEMM algorithms, to capture its CUDA
+ * graph and to launch the graph once. On a CPU one batch is enough. */
 static Err warm_up(Trainer *r, const BenchBatches *all) {
-  bool has_graphs = r->model->backend->graph_begin;
+  bool is_on_device = !r->model->backend->host;
   uint32_t shape[BENCH_BATCHES][4];
   size_t shapes = 0;
-  for (size_t i = 0; i < (has_graphs ? all->count : 1); i++) {
+  for (size_t i = 0; i < (is_on_device ? all->count : 1); i++) {
     pass_load(&r->pass, all->batch[i].data, make_step_key(0));
     if (is_known_shape(r->model, shape, &shapes)) continue;
     for (uint64_t n = 0; n < WARM_UP; n++) TRY(run_step(r, &all->batch[i], n, NULL));

@@ -258,8 +258,8 @@ static Err report_result(const Agent *a) {
 }
 
 /* SIGINT, SIGTERM and SIGHUP (the terminal was closed) ask this machine to leave. In agents that
- * the head has started, SIGHUP is ignored. Batch systems send SIGUSR1 to all processes before the
- * time limit; the agent ignores it, because the head receives it too and stops the ranks. It is
+ * the head has started, SIGHUP is ignored. Batch systems send SIGUSR1 before the time limit;
+ * the agent ignores it, because the ranks receive it as well, or the head, which stops them. It is
  * also blocked: a worker inherits both, and the SIGUSR1 of MSG_STOP must wait until the worker has
  * reset them. */
 static Err watch_signals(Agent *a) {

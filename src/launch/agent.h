@@ -8,8 +8,8 @@
 
 typedef enum {
   AGENT_OF_HEAD, /* started by the head, which reports what happens to the machine and the run */
-  /* As AGENT_OF_HEAD, but nobody reads its standard error: warnings and the reason of its end are
-   * sent to the head (MSG_WARNING). */
+  /* As AGENT_OF_HEAD, but nobody reads its standard error after srun was killed: warnings and the
+   * reason of its end are sent to the head (MSG_WARNING). */
   AGENT_OF_SRUN,
   AGENT_OF_USER, /* joined at a rendezvous: reports that itself, and ends with the run's status */
 } AgentOrigin;

@@ -215,8 +215,9 @@ void console_print(Console *c, const char *line) {
 }
 
 void console_mark(Console *c, uint32_t ranks, const char *line) {
-  char text[1100], name[64];
-  int n = snprintf(text, sizeof text, "== %.1000s\n", line);
+  char visible[1000], text[1100], name[64];
+  utf8_visible(line, visible, sizeof visible);
+  int n = snprintf(text, sizeof text, "== %s\n", visible);
   for (uint32_t r = 0; r < ranks; r++) {
     name_file(name, r);
     writer_log(c->writer, name, text, (size_t)n);

@@ -62,7 +62,8 @@ json_t *mpirun_command(const MpirunSpec *spec) {
   }
   add_word(words, "/bin/sh");
   add_word(words, "-c");
-  /* mpirun unblocks all signals of this shell; the stub handles SIGTERM and SIGUSR1 itself. */
+  /* mpirun unblocks all signals of this shell; the stub handles SIGTERM and SIGUSR1 itself. A signal
+   * in the instant before the trap still ends the shell. */
   add_word(words, "trap '' TERM USR1; exec \"$TRIREME_PROGRAM\" launch --worker");
   return words;
 }

@@ -16,8 +16,8 @@
 enum {
   /* Agent to head. The comments list the members of the body. */
 
-  /* First message: host, pid, program, directory, cores, gpus, version, networks ([{name,
-   * address, prefix}]). */
+  /* Sent once, when the agent has set itself up; only MSG_WARNING may come before it: host, pid,
+   * program, directory, cores, gpus, version, networks ([{name, address, prefix}]). */
   MSG_HELLO = 1,
   MSG_WORKER_BEGAN, /* generation, rank, pid: a worker has started */
   MSG_WORKER_ENDED, /* generation, rank, status (-1: killed by a signal), signal */
@@ -28,7 +28,8 @@ enum {
   MSG_RSH,    /* generation, id, host, command: mpirun requests a daemon on another machine */
   MSG_CLEAR,  /* generation: no process of the generation is left */
   MSG_FAILED, /* generation, text: the agent cannot execute a request */
-  MSG_LEAVE,  /* reason: the machine is about to leave (its agent received SIGTERM or SIGINT) */
+  /* reason: the machine is about to leave (its agent received SIGTERM, SIGINT or SIGHUP). */
+  MSG_LEAVE,
   MSG_WARNING, /* text: a warning of the agent, which the head prints with the machine's name */
 
   /* Head to agent: */

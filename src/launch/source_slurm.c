@@ -26,6 +26,9 @@
 #define RETRY_FIRST 5.0  /* seconds before a lost node is tried again; doubled each time */
 #define RETRY_MAX   60.0 /* longest of these waits in seconds */
 #define END_TIME    10.0 /* seconds in which srun must exit after the launch */
+#define STUCK_TIME  2.0  /* seconds after which a srun that was killed is left behind */
+/* Seconds in which srun can report why an agent has crashed; less than RETRY_FIRST. */
+#define REPORT_TIME 1.0
 /* An agent that is lost within so many seconds after srun was killed may have ended with it. */
 #define RELEASE_TIME 5.0
 
@@ -41,10 +44,11 @@ typedef enum {
 typedef struct {
   NodeState state;
   char name[SOURCE_NAME_MAX]; /* "" until its agent has connected */
-  Channel *ready;
+  Channel *arrived;           /* channel of an agent that has arrived, until it is taken */
   double retry_at, delay;
+  double lost_at;      /* when its agent was lost, or could not be started */
   double release_time; /* when the srun of its agent was killed; 0: it runs */
-  bool keeps_srun;     /* its agent seems to have ended with srun: srun is not killed again */
+  bool keeps_srun; /* its agent seems to have ended with srun: the next srun is not killed */
 } Node;
 
 /* A process of srun. */
@@ -54,7 +58,9 @@ typedef struct {
   int in;
   ProcessLines lines; /* reads srun's standard output and standard error */
   char last[256];
+  bool is_kept;     /* it is not killed (Node.keeps_srun) */
   bool is_released; /* it was killed, because its agents do not need it any more */
+  bool is_refused;  /* it has printed that the allocation has ended, or its job step */
 } StepRun;
 
 typedef struct {
@@ -69,8 +75,8 @@ typedef struct {
   StepRun step[STEPS];
 } Slurm;
 
-/* Returns true if srun says that the allocation has ended. */
-static bool is_last_line(const char *line) {
+/* Returns true if srun prints that the allocation, or a job step, has ended. */
+static bool is_refusal(const char *line) {
   static const char *const ends[] = {"Invalid job id specified", "Expired or invalid job",
                                      "Job/step already completing or completed"};
   if (!str_starts(line, "srun: ")) return false;
@@ -81,12 +87,12 @@ static bool is_last_line(const char *line) {
 
 /* Prints complete lines of srun as warnings, except its remark that this cluster cannot bind
  * cores: the launch does not request that. */
-static void read_lines(Slurm *s, StepRun *r) {
+static void read_lines(StepRun *r) {
   char line[PROCESS_LINE_MAX + 1];
   while (process_next_line(&r->lines, line)) {
     if (strstr(line, "lacks support for cpu binding")) continue;
     log_warn("%s", line);
-    s->is_over = s->is_over || is_last_line(line);
+    r->is_refused = r->is_refused || is_refusal(line);
     snprintf(r->last, sizeof r->last, "%.255s", line);
   }
 }
@@ -157,18 +163,21 @@ static Err start_step(Slurm *s, int node) {
                          node < 0 ? "--agent-slurm" : "launch",
                          node < 0 ? NULL : "--agent-slurm",
                          NULL};
-  *r = (StepRun){.node = node, .in = -1, .lines.fd = -1};
+  *r = (StepRun){
+      .node = node, .in = -1, .lines.fd = -1, .is_kept = node >= 0 && s->node[node].keeps_srun};
   return start_process(s, r, (char **)(void *)words);
 }
 
 static void mark_lost(Node *n, double now) {
   n->state = NODE_LOST;
+  n->lost_at = now;
   n->retry_at = now + n->delay;
   n->delay = n->delay * 2 < RETRY_MAX ? n->delay * 2 : RETRY_MAX;
 }
 
 /* Handles the end of a srun process: an error before the launch has begun; later its node is
- * tried again. */
+ * tried again, unless srun was refused. The same refusal means only that its job step has ended if
+ * it comes from a srun whose agents had connected. */
 static Err judge_end(Slurm *s, const StepRun *r, int wait_status, double now) {
   bool is_missing = false;
   for (int i = 0; i < s->allocation->nodes; i++) {
@@ -176,6 +185,7 @@ static Err judge_end(Slurm *s, const StepRun *r, int wait_status, double now) {
     is_missing = true;
     if (s->has_begun) mark_lost(&s->node[i], now);
   }
+  s->is_over = s->is_over || (is_missing && r->is_refused);
   if (s->has_begun || !is_missing) return ERR_OK;
   return err_set(ERR_WORK,
                  "srun ended (%s %d) before all agents had connected: %s; check the allocation "
@@ -189,9 +199,9 @@ static Err watch_steps(Slurm *s, double now) {
   for (StepRun *r = s->step; r < s->step + STEPS; r++) {
     int status = 0;
     if (!r->pid) continue;
-    read_lines(s, r);
+    read_lines(r);
     if (waitpid(r->pid, &status, WNOHANG) == 0) continue;
-    read_lines(s, r);
+    read_lines(r);
     Err err = r->is_released ? ERR_OK : judge_end(s, r, status, now);
     close_step(r);
     TRY(err);
@@ -200,23 +210,25 @@ static Err watch_steps(Slurm *s, double now) {
 }
 
 /* Returns true if the agents of a job step do not need srun any more. */
-static bool can_release(const Slurm *s, const StepRun *r) {
+static bool can_release(const Slurm *s, const StepRun *r, double now) {
+  if (r->is_kept) return false;
   for (int i = 0; i < s->allocation->nodes; i++) {
     const Node *n = &s->node[i];
     if (r->node >= 0 && r->node != i) continue;
     bool is_starting = n->state == NODE_STARTING || n->state == NODE_ARRIVED;
-    if (is_starting || n->state == NODE_CONNECTED || n->keeps_srun) return false;
+    if (is_starting || n->state == NODE_CONNECTED) return false;
+    if (n->state == NODE_LOST && now - n->lost_at < REPORT_TIME) return false;
   }
   return true;
 }
 
 /* Kills srun when its agents are ready; Slurm lets them run on. Until then srun passes on why an
- * agent cannot begin. scancel sends SIGTERM to srun too, which then kills its tasks at once, before
+ * agent cannot begin, also if it crashes. scancel sends SIGTERM to srun too, which then kills its tasks at once, before
  * the ranks have saved. srun has a child process in its group that cancels the job step if srun ends
  * alone, so the group is killed. watch_steps reaps srun. */
 static void release_steps(Slurm *s, double now) {
   for (StepRun *r = s->step; r < s->step + STEPS; r++) {
-    if (!r->pid || r->is_released || !can_release(s, r)) continue;
+    if (!r->pid || r->is_released || !can_release(s, r, now)) continue;
     kill(-r->pid, SIGKILL);
     r->is_released = true;
     for (int i = 0; i < s->allocation->nodes; i++)
@@ -251,13 +263,14 @@ static Err take_agent(Slurm *s, Channel **channel, const Frame *f) {
   }
   bool is_number = number >= 0 && number < s->allocation->nodes;
   if (!n && is_number && !s->node[number].name[0]) n = &s->node[number];
-  if (!n || !name[0] || n->ready)
+  if (!n || !name[0] || n->arrived)
     return err_set(ERR_WORK,
                    "an agent connected from node '%.64s', which is not part of the allocation; "
                    "start the launch again",
                    name);
   memcpy(n->name, name, sizeof name);
-  n->ready = *channel;
+  n->arrived = *channel;
+  channel_set_heartbeat(n->arrived, HEARTBEAT_EVERY, 0);
   n->state = NODE_ARRIVED;
   n->release_time = 0;
   *channel = NULL;
@@ -274,6 +287,14 @@ static void serve_pending(Slurm *s) {
     log_warn("%s", err_message());
     channel_close(s->pending[i]);
     s->pending[i] = NULL;
+  }
+}
+
+/* Sends heartbeats to agents that wait until the nodes before them have arrived. */
+static void serve_arrived(Slurm *s) {
+  for (int i = 0; i < s->allocation->nodes; i++) {
+    Err lost = s->node[i].arrived ? channel_advance(s->node[i].arrived) : ERR_OK;
+    (void)lost; /* the supervisor reports it when it has taken the channel */
   }
 }
 
@@ -297,6 +318,7 @@ static Err advance_agents(void *self, double now) {
   bool has_all = true;
   accept_agents(s, now);
   serve_pending(s);
+  serve_arrived(s);
   for (int i = 0; i < s->allocation->nodes; i++) has_all &= s->node[i].name[0] != '\0';
   s->has_begun |= has_all;
   release_steps(s, now);
@@ -319,10 +341,10 @@ static bool take_arrival(void *self, Arrival *arrival) {
     Node *n = &s->node[i];
     if (n->state == NODE_STARTING && !s->has_begun) return false;
     if (n->state != NODE_ARRIVED) continue;
-    *arrival = (Arrival){.channel = n->ready};
+    *arrival = (Arrival){.channel = n->arrived};
     if (!s->has_nproc) arrival->slots = s->allocation->tasks[i];
     memcpy(arrival->name, n->name, sizeof n->name);
-    n->ready = NULL;
+    n->arrived = NULL;
     n->state = NODE_CONNECTED;
     return true;
   }
@@ -345,7 +367,9 @@ static void check_release(Node *n, double now) {
   n->keeps_srun = true;
   log_warn(
       "%s: its agent ended within %.0f s after srun was ended; srun is kept running for this "
-      "node from now on, and scancel may then end its ranks before they have saved",
+      "node from now on, and scancel may then end its ranks before they have saved; to stop "
+      "the "
+      "run after a checkpoint use 'scancel --signal=TERM JOB'",
       n->name, RELEASE_TIME);
 }
 
@@ -374,12 +398,13 @@ static int count_open(void *self) {
   return open;
 }
 
-/* Waits for srun, which exits after the agents. */
-static void await_step(Slurm *s, StepRun *r, double limit) {
+/* Waits for srun, which exits after the agents. Gives up soon after the limit, because a process in
+ * state D cannot be killed. */
+static void await_step(StepRun *r, double limit) {
   struct timespec pause = {.tv_nsec = 10000000};
   process_close(&r->in);
-  while (waitpid(r->pid, NULL, WNOHANG) == 0) {
-    read_lines(s, r);
+  while (waitpid(r->pid, NULL, WNOHANG) == 0 && progress_clock() < limit + STUCK_TIME) {
+    read_lines(r);
     if (progress_clock() > limit) kill(r->pid, SIGKILL);
     nanosleep(&pause, NULL);
   }
@@ -390,10 +415,10 @@ static void close_source(void *self) {
   double limit = progress_clock() + END_TIME;
   door_close(s->door);
   for (int i = 0; i < PENDING; i++) channel_close(s->pending[i]);
-  for (int i = 0; s->node && i < s->allocation->nodes; i++) channel_close(s->node[i].ready);
+  for (int i = 0; s->node && i < s->allocation->nodes; i++) channel_close(s->node[i].arrived);
   for (StepRun *r = s->step; r < s->step + STEPS; r++) {
     if (!r->pid) continue;
-    await_step(s, r, limit);
+    await_step(r, limit);
     close_step(r);
   }
   key_wipe(&s->meeting.key);

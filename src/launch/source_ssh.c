@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "launch/network.h"
+#include "launch/protocol.h"
 #include "launch/source_local.h"
 
 #define STARTING_MAX 64   /* largest number of hosts to which ssh connects at the same time */
@@ -109,6 +110,7 @@ static void continue_attempt(Ssh *s, Entry *e, double now) {
   if (state == SSH_READY) {
     ssh_agent_take(e->agent, &from, &to);
     if (channel_open(&e->ready, from, to, name) == ERR_OK) {
+      channel_set_heartbeat(e->ready, HEARTBEAT_EVERY, 0);
       e->step = ARRIVED;
       e->was_tried = true;
       e->is_failed = false;
@@ -116,6 +118,12 @@ static void continue_attempt(Ssh *s, Entry *e, double now) {
     }
   }
   end_attempt(s, e, now);
+}
+
+/* Sends heartbeats to an agent that waits until the hosts before it were tried. */
+static void serve_arrived(Entry *e) {
+  Err lost = channel_advance(e->ready);
+  (void)lost; /* the supervisor reports it when it has taken the channel */
 }
 
 /* Prints what ssh and the agent wrote to standard error. */
@@ -178,6 +186,7 @@ static Err advance_agents(void *self, double now) {
     Entry *e = &s->entry[i];
     if (e->is_local) continue;
     if (e->step == STARTING) continue_attempt(s, e, now);
+    if (e->step == ARRIVED) serve_arrived(e);
     if (e->step == CONNECTED) print_lines(e, now);
     bool is_due = e->step == WAITING && now >= e->retry_at && (!e->was_tried || s->is_begun);
     if (!is_due || starting >= STARTING_MAX) continue;

@@ -47,7 +47,7 @@ static void handle_term(int signal_number, siginfo_t *info, void *context) {
 }
 
 /* A batch system sends SIGUSR1 and SIGTERM to all processes, and a closing terminal SIGHUP; mpirun
- * forwards SIGUSR1. The head receives them too and stops the ranks. */
+ * forwards SIGUSR1. The ranks receive them as well, or the head, which stops them. */
 static void ignore_announcements(void) {
   struct sigaction term = {.sa_sigaction = handle_term, .sa_flags = SA_SIGINFO | SA_RESTART};
   signal(SIGUSR1, SIG_IGN);

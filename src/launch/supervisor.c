@@ -474,9 +474,7 @@ static void handle_signals(Supervisor *s, int signals, double now) {
   if (s->phase == PHASE_GATHER || s->phase == PHASE_CONNECT)
     supervisor_finish(s, ERR_STOPPED, true);
   bool has_workers = s->phase == PHASE_RUN || s->phase == PHASE_STOP;
-  if (has_workers && signals == 1)
-    console_say(s->console,
-                "stopping: workers save and end; a second signal ends them at once");
+  if (signals == 1) supervisor_say_stopping(s);
   if (s->phase == PHASE_RUN && signals == 1) {
     supervisor_stop_workers(s, now);
   } else if (has_workers) {

@@ -141,7 +141,7 @@ static void handle_leave(Supervisor *s, Machine *m, const json_t *body, double n
     bool is_run = s->phase == PHASE_RUN;
     bool is_regrouping = s->phase == PHASE_STOP && s->is_regrouping;
     s->leave_time = now;
-    if (((is_run && !is_ending(&s->generation)) || is_regrouping) && !supervisor_can_gather(s))
+    if (((is_run && !is_ending(&s->generation)) || is_regrouping) && !supervisor_can_replace(s))
       supervisor_stop_launch(s, why, now);
     else if (is_run && !is_ending(&s->generation))
       supervisor_regroup(s, why, now);
@@ -157,6 +157,8 @@ static void handle_leave(Supervisor *s, Machine *m, const json_t *body, double n
 /* Returns true if the output belongs to a rank of this machine, or to mpirun or its daemons. */
 static bool is_own_output(Supervisor *s, const Machine *m, const OutputHeader *header) {
   if (!m->is_member || header->generation != s->generation.number) return false;
+  /* It is printed as it is; only rank 0 has a terminal. */
+  if (header->stream == OUTPUT_TERMINAL && header->rank != 0) return false;
   return header->rank == OUTPUT_OF_MPIRUN ||
          (header->rank < (uint32_t)s->generation.world &&
           supervisor_find_machine(s, (int)header->rank) == m);

@@ -114,6 +114,8 @@ void supervisor_tell_aside(Machine *m, const char *why);
  * part in it. */
 void supervisor_send_all(Supervisor *s, uint8_t type);
 void supervisor_stop_workers(Supervisor *s, double now);
+/* Answers a signal of the user, unless the workers have ended. */
+void supervisor_say_stopping(Supervisor *s);
 /* Lets the workers save and stop because machines join or leave (only in PHASE_RUN). */
 void supervisor_regroup(Supervisor *s, const char *why, double now);
 /* Lets the workers save and stop because a machine leaves and too few can take its place. */
@@ -121,6 +123,9 @@ void supervisor_stop_launch(Supervisor *s, const char *why, double now);
 int supervisor_count_ready(const Supervisor *s);
 /* Returns true if --nnodes MIN machines take part or may still come. */
 bool supervisor_can_gather(const Supervisor *s);
+/* The same, without machines that are set aside: they are used again only if a user starts their
+ * agents again. */
+bool supervisor_can_replace(const Supervisor *s);
 /* Returns NULL if no machine has the rank. */
 Machine *supervisor_find_machine(Supervisor *s, int rank);
 /* Returns the name of a machine that may be blamed for a fault and later be excluded. Returns

@@ -43,16 +43,26 @@ static Err wait_for_events(Supervisor *s, int signal_fd) {
   return poll_machines(s, count);
 }
 
-Err supervisor_run(Supervisor *s, bool *is_reported) {
+/* Reads the signals that have arrived, and returns their number as signals_note does. Ctrl-C after
+ * SIGUSR1 or SIGHUP does not change the number, but its user expects an answer. */
+static int read_signals(Supervisor *s, int fd, int *demands, int before) {
   struct signalfd_siginfo info;
+  int signals = before;
+  while (read(fd, &info, sizeof info) == (ssize_t)sizeof info) {
+    signals = signals_note(demands, (int)info.ssi_signo);
+    if (before == 1 && signals == 1 && info.ssi_signo == SIGINT) supervisor_say_stopping(s);
+  }
+  return signals;
+}
+
+Err supervisor_run(Supervisor *s, bool *is_reported) {
   /* Batch systems send SIGUSR1 before the time limit. */
   int signals = 0, demands = 0, fd = signals_watch(SIGUSR1);
   if (fd < 0) return err_set(ERR_WORK, "signalfd: %s", strerror(errno));
   Err err = ERR_OK;
   while (!err && !supervisor_advance(s, progress_clock(), signals)) {
     err = wait_for_events(s, fd);
-    while (read(fd, &info, sizeof info) == (ssize_t)sizeof info)
-      signals = signals_note(&demands, (int)info.ssi_signo);
+    signals = read_signals(s, fd, &demands, signals);
   }
   close(fd);
   if (err) supervisor_finish(s, err, false);

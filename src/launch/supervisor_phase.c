@@ -1,5 +1,6 @@
 /* Messages to machines and changes of phase, for the other files of the supervisor. Depends on
  * protocol. */
+#include <limits.h>
 #include <stdio.h>
 
 #include "base/log.h"
@@ -43,6 +44,11 @@ void supervisor_stop_workers(Supervisor *s, double now) {
   supervisor_enter(s, PHASE_STOP, now);
 }
 
+void supervisor_say_stopping(Supervisor *s) {
+  if (s->phase != PHASE_RUN && s->phase != PHASE_STOP) return;
+  console_say(s->console, "stopping: workers save and end; a second signal ends them at once");
+}
+
 void supervisor_regroup(Supervisor *s, const char *why, double now) {
   snprintf(s->reason, sizeof s->reason, "%s", why);
   console_say(s->console, "%s: saving, then continuing on the machines there are", why);
@@ -59,16 +65,28 @@ void supervisor_stop_launch(Supervisor *s, const char *why, double now) {
   if (s->phase == PHASE_RUN) supervisor_stop_workers(s, now);
 }
 
-/* A machine that is leaving does not come back, except this one, whose agent is started again. */
-bool supervisor_can_gather(const Supervisor *s) {
+/* Returns the number of machines that take part or may still come; INT_MAX: there is no limit. A
+ * machine that is leaving does not come back, except this one, whose agent is started again. */
+static int count_possible(const Supervisor *s) {
   int open = 0;
   for (int i = 0; i < s->sources; i++) {
-    if (!s->source[i].count_open) return true;
+    if (!s->source[i].count_open) return INT_MAX;
     open += s->source[i].count_open(s->source[i].self);
   }
   for (size_t i = 0; i < s->machines; i++)
     open -= s->machine[i].is_leaving && !s->machine[i].is_head;
-  return open >= s->spec.min;
+  return open;
+}
+
+bool supervisor_can_gather(const Supervisor *s) {
+  return count_possible(s) >= s->spec.min;
+}
+
+bool supervisor_can_replace(const Supervisor *s) {
+  int possible = count_possible(s);
+  for (size_t i = 0; i < s->machines; i++)
+    possible -= s->machine[i].is_set_aside && !s->machine[i].is_leaving;
+  return possible >= s->spec.min;
 }
 
 int supervisor_count_ready(const Supervisor *s) {

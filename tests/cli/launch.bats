@@ -549,6 +549,21 @@ has_one_left() {
   until_true is_clear
 }
 
+has_answers() { [ "$(grep -c "a second signal ends them at once" "$T/out")" -eq "$1" ]; }
+
+@test "SIGINT after SIGUSR1 is answered too, and the next one ends hung ranks at once" {
+  need_mpi
+  TRIREME_FAULT=hang:8:1 start 2 -- --rank-timeout 10m
+  until_step 5
+  kill -USR1 "$head"
+  until_true has_answers 1
+  kill -INT "$head"
+  until_true has_answers 2
+  kill -INT "$head"
+  until_true has_gone "$head"
+  until_true is_clear
+}
+
 @test "a rank killed: all ranks are restarted and training continues" {
   need_mpi
   start 2 --

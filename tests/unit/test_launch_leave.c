@@ -136,6 +136,25 @@ static void test_leave_of_a_machine_that_nobody_can_replace_ends_the_launch(void
   close_fixture(f);
 }
 
+/* A machine that is set aside is connected, but cannot take its place. */
+static void test_leave_of_a_machine_is_not_replaced_by_one_that_is_set_aside(void **state) {
+  (void)state;
+  LaunchSpec spec = three;
+  spec.min = 2;
+  Fixture *f = open_two_of(spec, (Hello){0});
+  limit_source(f, 3);
+  connect_agent_as(f, 2, (Hello){.address = "127.0.0.1"});
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  for (int i = 0; i < 2; i++) send_for(f, i, MSG_WORKER_ENDED, 1, i, 3, 0);
+  for (int i = 0; i < 2; i++) confirm_kill_on(f, i, 1);
+  expect_aside(f, 2, "host2 has the addresses of host0");
+  begin_two(f, 2);
+  leave(f, 1);
+  for (int i = 0; i < 2; i++) expect_only(f, i, MSG_STOP);
+  assert_logged("host1 leaves (SIGTERM), and no other machine can take its place: stopping");
+  close_fixture(f);
+}
+
 /* A batch system sends SIGTERM to all agents, but not to the head. */
 static void test_leave_of_all_machines_ends_the_launch(void **state) {
   (void)state;
@@ -310,6 +329,7 @@ int main(void) {
       cmocka_unit_test(test_leave_after_a_fault_does_not_wait_for_a_save),
       cmocka_unit_test(test_leave_after_status_3_continues_on_the_others),
       cmocka_unit_test(test_leave_of_a_machine_that_nobody_can_replace_ends_the_launch),
+      cmocka_unit_test(test_leave_of_a_machine_is_not_replaced_by_one_that_is_set_aside),
       cmocka_unit_test(test_leave_of_all_machines_ends_the_launch),
       cmocka_unit_test(test_leave_of_all_machines_and_a_failed_save_gives_status_1),
       cmocka_unit_test(test_leave_while_gathering_ends_the_launch_if_nobody_can_come),

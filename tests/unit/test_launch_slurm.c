@@ -208,6 +208,7 @@ typedef struct {
   SlurmAllocation allocation;
   Source source;
   Channel *agent[NODES]; /* the agents' ends of the channels */
+  int socket[NODES];     /* descriptors of these channels */
   Channel *head[NODES];  /* the ends that the source has handed over */
   double now;
   char printed[2048]; /* warnings of the source */
@@ -287,6 +288,7 @@ static void connect_node(Cluster *c, int i) {
                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   int fd = socket(AF_INET, SOCK_STREAM, 0);
   assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+  c->socket[i] = fd;
   OK(channel_open_secure(&c->agent[i], fd, &meeting.key, HANDSHAKE_CLIENT, "head"));
   OK(protocol_send(c->agent[i], MSG_SLURM_NODE,
                    json_pack("{s:i, s:s}", "node", i, "name", name)));
@@ -416,6 +418,66 @@ static void test_slurm_allocation_that_has_ended_brings_no_node(void **state) {
   close_cluster(c);
 }
 
+/* A kept srun may print it when its job step is cancelled. */
+static void test_slurm_refusal_of_a_srun_whose_agents_run_is_not_the_end(void **state) {
+  (void)state;
+  char body[1000];
+  Cluster *c = open_cluster();
+  pid_t srun = start_nodes(c);
+  snprintf(body, sizeof body,
+           "PATH=/usr/bin:/bin; cd %s\n"
+           "echo 'srun: error: Job/step already completing or completed' >&2\n"
+           "echo $$ > pid.new; mv pid.new pid; while :; do sleep 1; done",
+           scratch);
+  c->source.ready(c->source.self, "n0");
+  c->source.ready(c->source.self, "n1");
+  while (is_running(srun)) advance_cluster(c);
+  install_srun(body);
+  lose_node(c, 1, LOSS_FAILURE);
+  c->now += 6;
+  srun = await_srun(c);
+  connect_node(c, 1);
+  await_arrivals(c, NODES);
+  while (!strstr(c->printed, "already completing")) advance_cluster(c);
+  kill(-srun, SIGKILL);
+  while (is_running(srun)) advance_cluster(c);
+  lose_node(c, 1, LOSS_FAILURE);
+  assert_int_equal(c->source.count_open(c->source.self), 2);
+  close_cluster(c);
+}
+
+/* srun prints why an agent has crashed. */
+static void test_slurm_srun_runs_for_a_while_after_a_crash(void **state) {
+  (void)state;
+  Cluster *c = open_cluster();
+  pid_t srun = start_nodes(c);
+  c->source.ready(c->source.self, "n0");
+  lose_node(c, 1, LOSS_EARLY);
+  for (int turn = 0; turn < 5; turn++) advance_cluster(c);
+  assert_true(is_running(srun));
+  c->now += 2;
+  while (is_running(srun)) advance_cluster(c);
+  close_cluster(c);
+}
+
+/* Node 1 arrives first, and node 0 takes long. */
+static void test_slurm_agent_that_waits_for_another_gets_heartbeats(void **state) {
+  (void)state;
+  char byte;
+  ssize_t n = 0;
+  Cluster *c = open_cluster();
+  await_srun(c);
+  connect_node(c, 1);
+  while (!channel_is_proven(c->agent[1]) || channel_unsent(c->agent[1])) advance_cluster(c);
+  for (double end = progress_clock() + 60; n <= 0 && progress_clock() < end;) {
+    OK(c->source.advance(c->source.self, c->now));
+    n = recv(c->socket[1], &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    poll(NULL, 0, 1);
+  }
+  assert_int_equal(n, 1);
+  close_cluster(c);
+}
+
 #define TEST(name)      cmocka_unit_test_setup(name, begin)
 #define SRUN_TEST(name) cmocka_unit_test_setup_teardown(name, keep_path, restore_path)
 
@@ -437,6 +499,9 @@ int main(void) {
       SRUN_TEST(test_slurm_srun_is_killed_again_for_a_node_that_was_lost_later),
       SRUN_TEST(test_slurm_node_that_leaves_does_not_keep_srun),
       SRUN_TEST(test_slurm_allocation_that_has_ended_brings_no_node),
+      SRUN_TEST(test_slurm_refusal_of_a_srun_whose_agents_run_is_not_the_end),
+      SRUN_TEST(test_slurm_srun_runs_for_a_while_after_a_crash),
+      SRUN_TEST(test_slurm_agent_that_waits_for_another_gets_heartbeats),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -13,7 +13,7 @@ static const char sum_key[] = "\"checksum\": \"";
 
 /* Counts commas and opening brackets outside strings. The count plus one is an upper bound of the
  * number of JSON values, because every value except the first follows one of these characters. */
-static size_t count_values(const char *text, size_t len) {
+size_t jsondoc_count(const char *text, size_t len) {
   size_t values = 1;
   bool quoted = false;
   for (size_t i = 0; i < len; i++) {
@@ -28,7 +28,7 @@ static size_t count_values(const char *text, size_t len) {
 }
 
 Err jsondoc_check(const char *text, size_t len, const char *where) {
-  size_t values = count_values(text, len);
+  size_t values = jsondoc_count(text, len);
   if (values <= JSONDOC_VALUES) return ERR_OK;
   return err_set(
       ERR_WORK,

@@ -13,6 +13,8 @@
  * few as three bytes in the file, so a limit on the file's size does not bound the memory. */
 #define JSONDOC_VALUES ((size_t)1 << 18)
 
+/* Returns an upper bound of the number of JSON values in a document. */
+size_t jsondoc_count(const char *text, size_t len);
 /* Refuses a document of more than JSONDOC_VALUES values; `where` is the file name for the
  * error. */
 NODISCARD Err jsondoc_check(const char *text, size_t len, const char *where);

@@ -10,10 +10,20 @@
 
 /* ---- reading ---- */
 
+/* Maximum number of JSON values. A vocabulary needs up to four for each piece: one for its id and three
+ * for its merge, so that 262,144 pieces are possible. */
+#define MOST_VALUES ((size_t)1 << 20)
+
 static Err load_json(const char *text, size_t len, const char *where, json_t **root) {
   json_error_t error;
   *root = NULL;
-  TRY(jsondoc_check(text, len, where));
+  size_t values = jsondoc_count(text, len);
+  if (values > MOST_VALUES)
+    return err_set(
+        ERR_WORK,
+        "%s has %zu JSON values, and at most %zu can be read: about %zu pieces; use a "
+        "model with a smaller vocabulary",
+        where, values, MOST_VALUES, MOST_VALUES / 4);
   json_t *found = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
   if (!found)
     return err_set(ERR_WORK, "%s:%d: not JSON: %s (byte %d); copy the model again", where,
@@ -116,10 +126,21 @@ static Err read_unknown(ByteVocab *v, const json_t *model, const char *where) {
                  where, text);
 }
 
+/* A list that is missing or damaged would give other ids without a message. */
+static Err check_lists(const json_t *root, const json_t *model, const char *where) {
+  const json_t *tokens = json_object_get(root, "added_tokens");
+  if (!json_is_array(json_object_get(model, "merges")))
+    return err_set(ERR_WORK, "%s: its model has no list \"merges\"; copy the model again",
+                   where);
+  if (!tokens || json_is_null(tokens) || json_is_array(tokens)) return ERR_OK;
+  return err_set(ERR_WORK, "%s: \"added_tokens\" is not a list; copy the model again", where);
+}
+
 static Err read_root(ByteVocab *v, const json_t *root, const char *where) {
   json_t *model = json_object_get(root, "model"), *value;
   size_t i;
   TRY(check_rules(root, where));
+  TRY(check_lists(root, model, where));
   v->adds_space =
       json_is_true(json_object_get(json_object_get(root, "pre_tokenizer"), "add_prefix_space"));
   TRY(byte_vocab_add_pieces(v, json_object_get(model, "vocab"), where));

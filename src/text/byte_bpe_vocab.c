@@ -93,6 +93,10 @@ Err byte_vocab_add_token(ByteVocab *v, const char *text, ByteToken token, const 
                    "%s: the added token '%.40s' has the id %d, but %d in the vocabulary; copy "
                    "the model again",
                    where, text, token.id, id);
+  if (strlen(text) > MOST_BYTES)
+    return err_set(ERR_WORK,
+                   "%s: the added token with id %d has more than %d bytes; it cannot be used",
+                   where, token.id, MOST_BYTES);
   if (v->tokens == BYTE_BPE_TOKENS)
     return err_set(ERR_WORK, "%s: more than %d added tokens; it cannot be used", where,
                    BYTE_BPE_TOKENS);

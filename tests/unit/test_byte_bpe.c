@@ -244,6 +244,77 @@ static void test_tokenizer_json_of_another_form_is_refused(void **state) {
                       "single_word");
 }
 
+/* Reads a tokenizer.json with these members of "model" beside the vocabulary, and of the document. */
+static void assert_members_refused(const char *model, const char *root, const char *words) {
+  ByteBpe b;
+  char json[1024];
+  snprintf(json, sizeof json,
+           "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},%s\"model\":{%s\"vocab\":{" VOCAB "}}}",
+           root, model);
+  assert_int_equal(byte_bpe_read(&b, json, strlen(json), "tokenizer.json"), ERR_WORK);
+  assert_says(words);
+  assert_null(b.vocab_);
+}
+
+static void test_tokenizer_json_without_its_lists_is_refused(void **state) {
+  (void)state;
+  assert_members_refused("", "", "no list \"merges\"");
+  assert_members_refused("\"merges\":{},", "", "no list \"merges\"");
+  assert_members_refused("\"merges\":[],", "\"added_tokens\":{},",
+                         "\"added_tokens\" is not a list");
+}
+
+/* Appends a tokenizer.json with an added token of n bytes. */
+static void print_long_token(Str *json, size_t n) {
+  str_add(
+      json,
+      "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"added_tokens\":[{\"id\":9,\"content\":\"");
+  for (size_t i = 0; i < n; i++) str_addc(json, 'x');
+  str_add(json, "\"}],\"model\":{\"merges\":[],\"vocab\":{" VOCAB "}}}");
+}
+
+static void test_added_token_longer_than_a_piece_is_refused(void **state) {
+  ByteBpe b;
+  Str longest = {0}, longer = {0}, printed = {0};
+  (void)state;
+  print_long_token(&longest, 4096);
+  print_long_token(&longer, 4097);
+  assert_int_equal(byte_bpe_read(&b, longer.s, longer.len, "tokenizer.json"), ERR_WORK);
+  assert_says("the added token with id 9 has more than 4096 bytes");
+  /* What is read can be printed and read again. */
+  OK(byte_bpe_read(&b, longest.s, longest.len, "tokenizer.json"));
+  OK(byte_bpe_print(&b, &printed));
+  byte_bpe_close(&b);
+  OK(byte_bpe_read(&b, printed.s, printed.len, "printed"));
+  byte_bpe_close(&b);
+  str_free(&longest);
+  str_free(&longer);
+  str_free(&printed);
+}
+
+/* Reads a tokenizer.json of 80,000 pieces whose merges are n pairs. */
+static Err read_many(ByteBpe *b, size_t pairs) {
+  Str json = {0};
+  str_add(&json, "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"vocab\":{" VOCAB);
+  for (int i = 0; i < 80000; i++) str_addf(&json, ",\"x%d\":%d", i, 9 + i);
+  str_add(&json, "},\"merges\":[[\"a\",\"b\"]");
+  for (size_t i = 1; i < pairs; i++) str_add(&json, ",[\"b\",\"c\"]");
+  str_add(&json, "]}}");
+  Err err = byte_bpe_read(b, json.s, json.len, "tokenizer.json");
+  str_free(&json);
+  return err;
+}
+
+static void test_large_vocabulary_with_merges_as_pairs_is_read(void **state) {
+  ByteBpe b;
+  (void)state;
+  OK(read_many(&b, 80000));
+  assert_int_equal(b.vocab, 80009);
+  byte_bpe_close(&b);
+  assert_int_equal(read_many(&b, 400000), ERR_WORK);
+  assert_says("and at most 1048576 can be read");
+}
+
 static void assert_pair_refused(const char *vocab, const char *merges, const char *words) {
   ByteBpe b;
   copy_files((const char *const[]){NULL});
@@ -312,6 +383,9 @@ int main(void) {
       cmocka_unit_test(test_bytes_that_are_not_utf8_are_removed),
       cmocka_unit_test(test_a_word_of_a_million_bytes_is_merged),
       cmocka_unit_test(test_tokenizer_json_of_another_form_is_refused),
+      cmocka_unit_test(test_tokenizer_json_without_its_lists_is_refused),
+      cmocka_unit_test(test_added_token_longer_than_a_piece_is_refused),
+      cmocka_unit_test(test_large_vocabulary_with_merges_as_pairs_is_read),
       cmocka_unit_test(test_damaged_files_are_refused_with_their_place),
       cmocka_unit_test(test_merges_end_with_crlf_or_nothing),
       cmocka_unit_test(test_read_without_memory_fails_cleanly),

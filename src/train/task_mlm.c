@@ -33,13 +33,14 @@ static Err complete_config(TextTask *t, const ModelConfig *given) {
  * place, as in prepare --task mlm. */
 static Err find_mask(DataSet *d) {
   MetaClassify *c = d->meta.classify;
-  bool is_wordpiece = strcmp(c->tokenizer_file, text_tokenizer_file[TEXT_WORDPIECE]) == 0;
-  if (c->mask < 0 && !is_wordpiece) c->mask = d->meta.pad;
+  static const char *const piece[TEXT_TOKENIZERS] = {"[MASK]", "<pad>", "<mask>"};
+  TextTokenizer kind = text_tokenizer_kind(c->tokenizer_file);
+  if (c->mask < 0 && kind == TEXT_SENTENCEPIECE) c->mask = d->meta.pad;
   if (c->mask >= 0) return ERR_OK;
   return err_set(ERR_USAGE,
                  "the vocabulary of %s has no piece %s, which takes the place of masked "
                  "tokens; prepare the data set with one that has it",
-                 d->dir, is_wordpiece ? "[MASK]" : "<pad>");
+                 d->dir, piece[kind]);
 }
 
 /* Texts with labels may all be empty; prepare --task mlm refuses that. */

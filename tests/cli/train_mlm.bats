@@ -133,6 +133,14 @@ parameters() {
     --out maskless > /dev/null
   run -2 --separate-stderr "$TRIREME" train --task mlm --data maskless --run refused "${SMALL[@]}"
   [[ "$stderr" == *"has no piece [MASK]"* ]]
+  # <pad> serves for SentencePiece alone, not for a byte-level BPE.
+  mkdir bytes
+  cp "$BATS_TEST_DIRNAME/../golden/bert_import/roberta/merges.txt" bytes
+  sed 's/"<mask>"/"zz"/' "$BATS_TEST_DIRNAME/../golden/bert_import/roberta/vocab.json" > bytes/vocab.json
+  "$TRIREME" prepare --quiet --task classify --train both.csv --text-column text --label-column class --tokenizer bytes \
+    --out maskless-bytes > /dev/null
+  run -2 --separate-stderr "$TRIREME" train --task mlm --data maskless-bytes --run refused "${SMALL[@]}"
+  [[ "$stderr" == *"has no piece <mask>"* ]]
   [ ! -e refused ]
   # In a data set with words, some texts may have none.
   { cat both.csv; printf ',1\n,0\n'; } > some.csv

@@ -12,7 +12,8 @@
 #include "model/bert.h"
 
 typedef struct {
-  const char *dir; /* the other model */
+  const ModelConfig *here; /* of the model in training */
+  const char *dir;         /* the other model */
   ModelConfig config;
   StoreSums sums;
   SafeFile file;
@@ -47,23 +48,32 @@ static Err check_finite(const InitFrom *m, const Param *q, const float *w) {
   return ERR_OK;
 }
 
-/* Returns true for the learned positions of a model with another maximum of positions: row i belongs to
- * the same position in both. */
+/* Returns true for the learned positions of a model in which row i belongs to another position. */
+static bool is_shifted(const InitFrom *m, const Param *q) {
+  const BertConfig *here = bert_config(m->here), *there = bert_config(&m->config);
+  return here && there && here->position_offset != there->position_offset &&
+         strcmp(q->name, "embed.positions") == 0;
+}
+
+/* Returns true for the learned positions of a model with another maximum of positions. */
 static bool is_other_length(const SafeTensor *t, const Param *q) {
   return strcmp(q->name, "embed.positions") == 0 && t->dimensions == 2 &&
          t->shape[1] == q->cols && t->shape[0] > 0;
 }
 
-static void warn_of_positions(const InitFrom *m, const Param *q, uint64_t rows) {
-  const BertConfig *there = bert_config(&m->config);
-  if (rows >= q->rows || m->is_silent || !there) return;
-  log_warn("--init-from %s has %" PRIu64
-           " positions, and the data set allows texts that need %zu: "
-           "positions %" PRIu64
-           " to %zu start random; to use learned ones alone, prepare the data set "
-           "again with --max-tokens %zu",
-           m->dir, rows, q->rows, rows, q->rows - 1,
-           (size_t)(there->max_positions - there->position_offset));
+/* The model may have more positions than its texts need. */
+static void warn_of_positions(const InitFrom *m) {
+  const BertConfig *here = bert_config(m->here), *there = bert_config(&m->config);
+  if (!here || !there || m->is_silent) return;
+  size_t needed = bert_max_tokens(here);
+  size_t learned = (size_t)(there->max_positions - there->position_offset);
+  if (learned >= needed) return;
+  log_warn(
+      "--init-from %s has %zu positions, and the data set allows texts that need %zu: "
+      "positions "
+      "%zu to %zu start random; to use learned ones alone, prepare the data set again with "
+      "--max-tokens %zu",
+      m->dir, learned, needed, learned, needed - 1, learned);
 }
 
 /* Copies the positions that both models have. */
@@ -76,19 +86,20 @@ static Err take_positions(InitFrom *m, const SafeTensor *t, const Param *q, floa
   mem_free(all);
   TRY(err);
   m->taken++;
-  warn_of_positions(m, q, t->shape[0]);
+  warn_of_positions(m);
   return check_finite(m, q, w);
 }
 
 /* Copies one weight, or lists it. */
 static Err take_weight(InitFrom *m, const Param *q, float *w) {
   const SafeTensor *t = safetensors_find(&m->file, q->name);
-  if (t && has_shape_of(t, q)) {
+  bool is_usable = t && !is_shifted(m, q);
+  if (is_usable && has_shape_of(t, q)) {
     m->taken++;
     TRY(safetensors_read(&m->file, t, w, q->rows * q->cols));
     return check_finite(m, q, w);
   }
-  if (t && is_other_length(t, q)) return take_positions(m, t, q, w);
+  if (is_usable && is_other_length(t, q)) return take_positions(m, t, q, w);
   add_name(&m->fresh, q->name);
   if (t) add_shapes(&m->fresh, t, q);
   return ERR_OK;
@@ -166,7 +177,8 @@ static Err open_weights(InitFrom *m) {
 
 Err init_from_model(const Trainer *t, float *w) {
   const ModelConfig *here = &t->state.model->config;
-  InitFrom m = {.dir = t->spec->init_from,
+  InitFrom m = {.here = here,
+                .dir = t->spec->init_from,
                 .params = &t->state.model->params,
                 .is_silent = t->world.is_warm};
   Err err;

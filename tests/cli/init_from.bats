@@ -73,6 +73,9 @@ same_weights() {
   cmp roberta/tokenizer.json byterun/checkpoints/latest/tokenizer.json
   echo 'you are kind' | "$TRIREME" classify --quiet --device cpu --model byterun > label
   [ "$(wc -l < label)" -eq 1 ]
+  # The first row of the positions is another one in BERT than in RoBERTa.
+  run -0 "$TRIREME" train --data bytes --run shifted --init-from roberta "${STILL[@]}" --preset bert-tiny --d-model 32 --ffn-dim 48 --heads 4
+  [[ "$output" == *"initialised: embed.positions (512 x 32, there 16 x 32)"* ]]
   run -2 prepare refused --label-column class --tokenizer roberta --casing cased
   run -1 prepare refused --label-column class --tokenizer roberta/model.json
 }
@@ -106,6 +109,9 @@ same_weights() {
   [[ "$output" == *"33 of 33 weights are those of bert"* ]]
   [[ "$output" == *"warning: --init-from bert has 14 positions, and the data set allows texts that need 50"* ]]
   [[ "$output" == *"positions 14 to 49 start random"*"--max-tokens 14"* ]]
+  # A preset has more positions than the texts need.
+  run -0 train preset --init-from bert --preset bert-tiny --d-model 32 --ffn-dim 48 --heads 4
+  [[ "$output" != *"start random"* ]]
   # Texts that the model can read have its outputs.
   tail -n +2 train.csv | cut -d , -f 1 > texts
   outputs bert > outputs.there

@@ -1,6 +1,7 @@
 /* A new directory that is complete or absent. Depends on out_dir.h. */
 #include "model/out_dir.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/file.h>
@@ -29,8 +30,12 @@ static bool is_same_dir(int fd, const char *dir) {
 static Err lock_dir(const char *dir, int *fd) {
   *fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (*fd < 0) return err_errno("cannot open", dir);
-  if (flock(*fd, LOCK_EX | LOCK_NB) == 0 && is_same_dir(*fd, dir)) return ERR_OK;
+  bool is_locked = flock(*fd, LOCK_EX | LOCK_NB) == 0;
+  if (is_locked && is_same_dir(*fd, dir)) return ERR_OK;
+  bool is_busy = is_locked || errno == EWOULDBLOCK;
+  Err err = is_busy ? ERR_OK : err_errno("cannot lock", dir);
   close(*fd);
+  if (err) return err;
   return err_set(
       ERR_USAGE,
       "%s is in use by another trireme process; wait for its end or choose another --out", dir);

@@ -175,18 +175,38 @@ static Err write_part(const ByteBpe *b, const char *dir, const char *name,
   return err;
 }
 
+/* Adds the names of special tokens. Those that the vocabulary does not have are null: transformers would
+ * add its default names with ids beyond the embedding table. */
+static bool add_specials(json_t *root, const ByteBpe *b) {
+  const struct {
+    const char *key, *token;
+    int id;
+  } specials[] = {{"bos_token", "<s>", b->cls},     {"eos_token", "</s>", b->sep},
+                  {"unk_token", "<unk>", b->unk},   {"sep_token", "</s>", b->sep},
+                  {"pad_token", "<pad>", b->pad},   {"cls_token", "<s>", b->cls},
+                  {"mask_token", "<mask>", b->mask}};
+  for (size_t i = 0; i < sizeof specials / sizeof *specials; i++) {
+    json_t *name = specials[i].id >= 0 ? json_string(specials[i].token) : json_null();
+    if (json_object_set_new(root, specials[i].key, name) != 0) return false;
+  }
+  return true;
+}
+
+static json_t *print_settings(const Export *e, const ByteBpe *b) {
+  json_t *root = json_pack("{s:s, s:b, s:b, s:i}", "tokenizer_class", "RobertaTokenizer",
+                           "add_prefix_space", byte_bpe_adds_space(b), "trim_offsets", 1,
+                           "model_max_length", (int)bert_max_tokens(&e->bert));
+  if (root && add_specials(root, b)) return root;
+  json_decref(root);
+  return NULL;
+}
+
 /* Writes the tokenizer of RoBERTa, for older and newer versions of transformers. */
 static Err write_byte_bpe(const Export *e, const char *dir, const ByteBpe *b) {
   TRY(write_part(b, dir, "vocab.json", byte_bpe_print_vocab));
   TRY(write_part(b, dir, "merges.txt", byte_bpe_print_merges));
   TRY(write_part(b, dir, "tokenizer.json", byte_bpe_print));
-  return export_write_json(
-      json_pack("{s:s, s:b, s:b, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "tokenizer_class",
-                "RobertaTokenizer", "add_prefix_space", byte_bpe_adds_space(b), "trim_offsets",
-                1, "model_max_length", (int)bert_max_tokens(&e->bert), "bos_token", "<s>",
-                "eos_token", "</s>", "unk_token", "<unk>", "sep_token", "</s>", "pad_token",
-                "<pad>", "cls_token", "<s>", "mask_token", "<mask>"),
-      dir, "tokenizer_config.json");
+  return export_write_json(print_settings(e, b), dir, "tokenizer_config.json");
 }
 
 static Err write_wordpiece(const Export *e, const char *dir, const Str *vocab) {

@@ -65,6 +65,18 @@ setup() {
   [[ "$output" == *"only translation models"*"pass --to hf"* ]]
 }
 
+@test "special tokens that a vocabulary does not have are null" {
+  cp -R "$BATS_TEST_DIRNAME/../golden/bert_import/roberta" "$T/maskless"
+  sed -i 's/"<mask>"/"zz"/; s/"<pad>"/"qq"/' "$T/maskless/vocab.json"
+  "$TRIREME" import --quiet --from "$T/maskless" --out "$T/maskless-model"
+  "$TRIREME" export "$T/maskless-model" --quiet --to hf --out "$T/maskless-hf"
+  grep -q '"mask_token": null' "$T/maskless-hf/tokenizer_config.json"
+  grep -q '"pad_token": null' "$T/maskless-hf/tokenizer_config.json"
+  grep -q '"unk_token": "<unk>"' "$T/maskless-hf/tokenizer_config.json"
+  "$TRIREME" import --quiet --from "$T/maskless-hf" --out "$T/maskless-back"
+  cmp "$T/maskless-model/tokenizer.json" "$T/maskless-back/tokenizer.json"
+}
+
 @test "a full disk is an error and leaves nothing behind" {
   local small='mount -t tmpfs -o size=64k none "$0" && "$@"; code=$?; ls -A "$0"; exit $code'
   mkdir "$T/disk"

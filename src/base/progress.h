@@ -41,8 +41,8 @@ void progress_wait_begin(ProgressWait *w, const char *title);
 void progress_wait_end(ProgressWait *w);
 
 double progress_clock(void); /* Returns seconds of CLOCK_MONOTONIC. */
-/* Returns the CPU seconds of this process, all threads together. On a machine with other work they say
- * more than the wall-clock time, if waiting threads sleep (OMP_WAIT_POLICY=passive). */
+/* Returns the CPU seconds of this process, all threads together. On a machine with other work they vary
+ * less than the wall-clock time, if waiting threads sleep (OMP_WAIT_POLICY=passive). */
 double progress_cpu_clock(void);
 
 #endif

@@ -99,8 +99,9 @@ const OptSpec cmd_general_options[] = {
     CHOICE("task", "NAME", NULL, "", "inspect", "What to show",
            "The task that the data set is for (default: as the data set says)"),
     CHOICE(
-        "preset", "NAME", NULL, "", "train bench doctor plan", "Model",
+        "preset", "NAME", NULL, "", "train", "Model",
         "Sizes of the model; for texts by default bert-base on a GPU and bert-mini on a CPU"),
+    CHOICE("preset", "NAME", NULL, "", "bench doctor plan", "Model", "Sizes of the model"),
     COUNT(
         "micro-batches", "N", NULL, 1, 65536, "train plan", "Steps",
         "Gradient accumulation: micro-batches in a step, counted over all ranks (default: one "

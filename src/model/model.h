@@ -130,7 +130,7 @@ struct Model {
   size_t capacity;
   bool training;
   /* Layers whose weights, and those below them, are not trained: backward stops above them and
-   * leaves their gradients 0. Weights of Params.depth <= frozen_layers; 0: all are trained. A family
+   * leaves their gradients 0, except those of tied embeddings, which the decoder writes. Weights of Params.depth <= frozen_layers; 0: all are trained. A family
    * that does not number its layers ignores it. */
   uint32_t frozen_layers;
   void *arena; /* the model's memory in the backend, one block; NULL until model_allocate */

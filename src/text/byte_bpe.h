@@ -28,7 +28,7 @@ typedef struct {
 NODISCARD Err byte_bpe_open(ByteBpe *b, const char *path);
 /* The same from memory; `where` names the file in errors. */
 NODISCARD Err byte_bpe_read(ByteBpe *b, const char *bytes, size_t len, const char *where);
-/* Reads a tokenizer as transformers does. `path` is a directory, a tokenizer.json, or a vocab.json with a
+/* Reads a tokenizer as transformers 5 does. `path` is a directory, a tokenizer.json, or a vocab.json with a
  * merges.txt beside it; a directory with tokenizer.json needs no other file. If tokenizer_config.json
  * is beside it, its "add_prefix_space" counts. */
 NODISCARD Err byte_bpe_import(ByteBpe *b, const char *path);

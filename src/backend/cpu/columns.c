@@ -39,7 +39,7 @@ static void sum_columns(float *total, const float *x, size_t rows, size_t ld, si
   }
 }
 
-/* Returns the columns of a part: as many as give every thread a part. */
+/* Returns the columns of a part: about cols / threads, in groups. */
 static size_t choose_part(size_t cols, size_t threads) {
   size_t part = (cols / threads + GROUP - 1) / GROUP * GROUP;
   if (part > PART) return PART;

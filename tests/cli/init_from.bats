@@ -110,7 +110,7 @@ same_weights() {
   [[ "$output" == *"warning: --init-from bert has 14 positions, and the data set allows texts that need 50"* ]]
   [[ "$output" == *"positions 14 to 49 start random"*"--max-tokens 14"* ]]
   # A preset has more positions than the texts need.
-  run -0 train preset --init-from bert --preset bert-tiny --d-model 32 --ffn-dim 48 --heads 4
+  run -0 train larger --init-from bert --preset bert-tiny --d-model 32 --ffn-dim 48 --heads 4
   [[ "$output" != *"start random"* ]]
   # Texts that the model can read have its outputs.
   tail -n +2 train.csv | cut -d , -f 1 > texts

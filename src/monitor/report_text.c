@@ -108,12 +108,22 @@ void report_figure(Answer *a, const char *key, const char *label, double value, 
   report_set_figure(&a->figures[a->figure_count++], key, label, value, shown);
 }
 
+void report_free_curve(Curve *curve) {
+  mem_free(curve->x);
+  mem_free(curve->y);
+  *curve = (Curve){0};
+}
+
 Err report_curve(const RunLog *log, const char *name, Curve *curve) {
   const RunColumn *c = runlog_column(log, name);
   *curve = (Curve){0};
   if (!c) return ERR_OK;
-  TRY(mem_alloc(&curve->x, c->points, sizeof *curve->x));
-  TRY(mem_alloc(&curve->y, c->points, sizeof *curve->y));
+  Err err = mem_alloc(&curve->x, c->points, sizeof *curve->x);
+  if (!err) err = mem_alloc(&curve->y, c->points, sizeof *curve->y);
+  if (err) {
+    report_free_curve(curve);
+    return err;
+  }
   curve->points = c->points;
   for (size_t i = 0; i < c->points; i++) {
     RunPoint p = runlog_point(log, c, i);
@@ -121,12 +131,6 @@ Err report_curve(const RunLog *log, const char *name, Curve *curve) {
     curve->y[i] = p.value;
   }
   return ERR_OK;
-}
-
-void report_free_curve(Curve *curve) {
-  mem_free(curve->x);
-  mem_free(curve->y);
-  *curve = (Curve){0};
 }
 
 void report_chart(Answer *a, const PlotLines *plot) {

@@ -321,7 +321,8 @@ static bool is_last_line(const PlacePin *map, size_t whole) {
   return !end || (const uint8_t *)end + 1 == map->bytes + map->size;
 }
 
-static Err recover(const char *path, Loading *l) {
+/* Reads the entries, and removes what a crash left behind them. */
+static Err recover_entries(const char *path, Loading *l) {
   if (!place_exists(path)) return ERR_OK;
   PlacePin map;
   ManifestEnd end;
@@ -337,9 +338,10 @@ static Err recover(const char *path, Loading *l) {
 }
 
 Err manifest_recover(const char *path, Meta *meta) {
-  return recover(path, &(Loading){.meta = meta, .has_counts = true});
+  return recover_entries(path, &(Loading){.meta = meta, .has_counts = true});
 }
 
 Err manifest_recover_texts(const char *path, Meta *meta) {
-  return recover(path, &(Loading){.meta = meta, .has_counts = true, .is_train_only = true});
+  return recover_entries(path,
+                         &(Loading){.meta = meta, .has_counts = true, .is_train_only = true});
 }

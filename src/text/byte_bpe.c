@@ -52,13 +52,14 @@ static Err find_specials(ByteBpe *b, const char *where) {
 }
 
 /* Allocates what a tokenizer consists of. */
-static Err begin(ByteBpe *b) {
+static Err allocate_parts(ByteBpe *b) {
   *b = (ByteBpe){0};
   TRY(wordcache_new(&b->cache_));
   return mem_alloc(&b->vocab_, 1, sizeof *b->vocab_);
 }
 
-static Err finish(ByteBpe *b, const char *where) {
+/* Sets the size of the vocabulary and the ids of its special pieces. */
+static Err set_ids(ByteBpe *b, const char *where) {
   b->vocab = (int)b->vocab_->ids;
   return find_specials(b, where);
 }
@@ -66,9 +67,9 @@ static Err finish(ByteBpe *b, const char *where) {
 Err byte_bpe_read(ByteBpe *b, const char *bytes, size_t len, const char *where) {
   Err err;
   Sha256 sha;
-  TRY_DONE(begin(b));
+  TRY_DONE(allocate_parts(b));
   TRY_DONE(byte_vocab_read(b->vocab_, bytes, len, where));
-  TRY_DONE(finish(b, where));
+  TRY_DONE(set_ids(b, where));
   sha256_begin(&sha);
   sha256_add(&sha, bytes, len);
   sha256_end(&sha, b->sha256);
@@ -91,9 +92,9 @@ static Err read_pair(ByteBpe *b, const char *json_path, const char *merges_path)
   Err err;
   TRY_DONE(place_read_all(json_path, BYTE_BPE_LIMIT, &json));
   TRY_DONE(place_read_all(merges_path, BYTE_BPE_LIMIT, &merges));
-  TRY_DONE(begin(b));
+  TRY_DONE(allocate_parts(b));
   TRY_DONE(byte_vocab_read_pair(b->vocab_, &json, json_path, &merges, merges_path));
-  err = finish(b, json_path);
+  err = set_ids(b, json_path);
 done:
   str_free(&json);
   str_free(&merges);

@@ -5,34 +5,14 @@
 # here. Depends on the program, plug-ins and GPU test programs in $BUILD (build).
 #   test_nccl_ranks.sh [RANKS…]   only these numbers of ranks
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
-build=$(cd "$root" && cd "${BUILD:-build}" && pwd) || exit 1
-trireme=$build/trireme stand_in=$build/tests/gpu/stand-in
-export TRIREME_RECIPES=${TRIREME_RECIPES:-$root/recipes}
-export OMP_WAIT_POLICY=passive OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-T=$(mktemp -d)
-trap 'rm -rf "$T"' EXIT
-export XDG_CACHE_HOME=$T/cache NCCL_STAND_IN_DIR=$T
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
+. "$here/support.bash"
+stand_in=$build/tests/gpu/stand-in
+export NCCL_STAND_IN_DIR=$T
 export ONE_GPU_PLUGIN=$build/libtrireme-cuda.so TRIREME_PLUGIN_PATH=$stand_in:$build
 export LD_LIBRARY_PATH=$stand_in${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 counts=("$@")
 [ $# -gt 0 ] || counts=(1 2 4 8)
-passed=0 failed=0
-
-# check NAME COMMAND…: runs and counts a test, and prints its output if it fails.
-check() {
-  local name=$1 start=$SECONDS
-  shift
-  if "$@" > "$T/said" 2>&1; then
-    echo "ok      $name ($((SECONDS - start)) s)"
-    passed=$((passed + 1))
-  else
-    echo "FAILED  $name"
-    sed 's/^/        /' "$T/said" | tail -n 30
-    failed=$((failed + 1))
-  fi
-}
 
 model=(--preset tiny --d-model 128 --ffn-dim 256 --heads 2 --encoder-layers 1 --decoder-layers 1
   --batch-tokens 512 --micro-batches 8 --seed 1 --lr-scheduler constant --lr 5e-4 --warmup-steps 10 --clip-norm 1
@@ -48,24 +28,11 @@ ranks() {
   if [ "$n" -eq 1 ]; then "${command[@]}"; else mpirun -n "$n" "${command[@]}"; fi
 }
 
-# same A B: all arrays of the last checkpoints have the same bits
-same() {
-  local file
-  for file in weights moment1 moment2; do
-    cmp "$T/$1/checkpoints/latest/$file.safetensors" "$T/$2/checkpoints/latest/$file.safetensors" || return 1
-  done
-}
-
 "$trireme" prepare --quiet --recipe demo --demo-pairs 5000 --vocab-size 1000 --out "$T/set" > /dev/null || exit 1
 # The first run also times GEMM algorithms, which all others use.
-if ! ranks 1 one --steps 3 > "$T/said" 2>&1; then
-  cat "$T/said"
-  [ -e /dev/nvidiactl ] && exit 1
-  echo 'cannot run: this machine has no NVIDIA GPU'
-  exit 77
-fi
+need_gpu ranks 1 one --steps 3
 if ! command -v mpirun > /dev/null || [ ! -f "$build/libtrireme-mpi.so" ]; then
-  echo 'left out: several ranks, as MPI is not installed'
+  leave_out 'several ranks, as MPI is not installed'
   counts=(1)
 fi
 
@@ -132,5 +99,4 @@ for n in "${counts[@]}"; do
   check "$n ranks: one is killed in a broadcast" killed "$n" $((n / 2)) broadcast:8 --shard-optimizer
   if [ "$n" -eq 2 ] && [ -n "$sanitizer" ]; then check "$n ranks: memcheck" sanitized "$n"; fi
 done
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+finish

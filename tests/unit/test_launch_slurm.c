@@ -381,13 +381,18 @@ static void test_slurm_srun_is_killed_again_for_a_node_that_was_lost_later(void 
   close_cluster(c);
 }
 
-static void test_slurm_node_that_leaves_does_not_keep_srun(void **state) {
-  (void)state;
-  Cluster *c = open_cluster();
+/* Starts both nodes and waits until their srun was ended, as their agents are ready. */
+static void start_and_release_nodes(Cluster *c) {
   pid_t srun = start_nodes(c);
   c->source.ready(c->source.self, "n0");
   c->source.ready(c->source.self, "n1");
   while (is_running(srun)) advance_cluster(c);
+}
+
+static void test_slurm_node_that_leaves_does_not_keep_srun(void **state) {
+  (void)state;
+  Cluster *c = open_cluster();
+  start_and_release_nodes(c);
   lose_node(c, 1, LOSS_LEFT);
   c->now += 100;
   for (int turn = 0; turn < 5; turn++) advance_cluster(c);
@@ -399,10 +404,7 @@ static void test_slurm_node_that_leaves_does_not_keep_srun(void **state) {
 static void test_slurm_allocation_that_has_ended_brings_no_node(void **state) {
   (void)state;
   Cluster *c = open_cluster();
-  pid_t srun = start_nodes(c);
-  c->source.ready(c->source.self, "n0");
-  c->source.ready(c->source.self, "n1");
-  while (is_running(srun)) advance_cluster(c);
+  start_and_release_nodes(c);
   install_srun(
       "echo 'srun: error: Unable to confirm allocation for job 7: Invalid job id specified' "
       ">&2; "

@@ -223,9 +223,9 @@ static bool can_release(const Slurm *s, const StepRun *r, double now) {
 }
 
 /* Kills srun when its agents are ready; Slurm lets them run on. Until then srun passes on why an
- * agent cannot begin, also if it crashes. scancel sends SIGTERM to srun too, which then kills its tasks at once, before
- * the ranks have saved. srun has a child process in its group that cancels the job step if srun ends
- * alone, so the group is killed. watch_steps reaps srun. */
+ * agent cannot begin, also if it crashes. scancel sends SIGTERM to srun too, which then kills its
+ * tasks at once, before the ranks have saved. srun has a child process in its group that cancels
+ * the job step if srun ends alone, so the group is killed. watch_steps reaps srun. */
 static void release_steps(Slurm *s, double now) {
   for (StepRun *r = s->step; r < s->step + STEPS; r++) {
     if (!r->pid || r->is_released || !can_release(s, r, now)) continue;
@@ -368,8 +368,7 @@ static void check_release(Node *n, double now) {
   log_warn(
       "%s: its agent ended within %.0f s after srun was ended; srun is kept running for this "
       "node from now on, and scancel may then end its ranks before they have saved; to stop "
-      "the "
-      "run after a checkpoint use 'scancel --signal=TERM JOB'",
+      "the run after a checkpoint use 'scancel --signal=TERM JOB'",
       n->name, RELEASE_TIME);
 }
 

@@ -36,6 +36,7 @@ struct Console {
   char log_dir[FILE_PATH_MAX];
   bool all_output, is_quiet;
   bool has_live_line; /* the terminal's cursor is at the end of rank 0's status line */
+  bool has_lost_logs; /* a warning has reported it */
   RankOutput *rank;   /* entry 0 is mpirun, entry r + 1 is rank r */
   size_t ranks, capacity;
 };
@@ -237,8 +238,15 @@ void console_own_run(Console *c) {
   writer_own_run(c->writer);
 }
 
+void console_report_losses(Console *c) {
+  const char *error = c->has_lost_logs ? NULL : writer_error(c->writer);
+  if (!error) return;
+  c->has_lost_logs = true;
+  console_warn(c, "lines of log files are lost: %s", error);
+}
+
 bool console_has_lost_logs(const Console *c) {
-  return writer_has_failed(c->writer);
+  return c->has_lost_logs;
 }
 
 bool console_has_logs(const Console *c) {

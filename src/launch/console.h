@@ -41,7 +41,9 @@ NODISCARD Err console_close(Console *c);
 void console_own_run(Console *c);
 /* Returns true if there are log files: the log directory exists, and belongs to this launch. */
 bool console_has_logs(const Console *c);
-/* Returns true if lines of log files could not be written, which a warning has reported. */
+/* Prints one warning if lines of log files could not be written. Call it regularly. */
+void console_report_losses(Console *c);
+/* Returns true if console_report_losses has printed its warning. */
 bool console_has_lost_logs(const Console *c);
 /* Adds output of a rank or of mpirun; `stream` is defined in protocol.h. Splits it into
  * lines. */

@@ -9,7 +9,6 @@
 #include <time.h>
 
 #include "base/fault.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/progress.h"
 #include "base/str.h"
@@ -38,7 +37,7 @@ struct Writer {
   _Atomic uint64_t handled; /* number of lines that were written or lost */
   atomic_bool has_dir;      /* the directory is claimed, so that lines are written */
   atomic_bool owns_run;     /* the run is that of this launch (writer_own_run) */
-  atomic_bool has_failed;   /* a line could not be written, which was reported */
+  atomic_bool has_failed; /* a line could not be written; `wrong` says why and stays as it is */
 
   /* Used only by the thread until it has ended: */
   char run[FILE_PATH_MAX];
@@ -52,8 +51,8 @@ bool writer_has_dir(const Writer *w) {
   return atomic_load(&w->has_dir);
 }
 
-bool writer_has_failed(const Writer *w) {
-  return atomic_load(&w->has_failed);
+const char *writer_error(const Writer *w) {
+  return atomic_load(&w->has_failed) ? w->wrong.text : NULL;
 }
 
 void writer_own_run(Writer *w) {
@@ -100,9 +99,8 @@ static void log_item(Writer *w, const LineItem *item) {
   if (!err) return;
   w->lost++;
   if (w->wrong.code) return;
-  atomic_store(&w->has_failed, true);
-  log_warn("lines of log files are lost: %s", err_message());
   w->wrong = err_take(err);
+  atomic_store(&w->has_failed, true);
 }
 
 /* Returns true if the run directory exists, so that the log directory can be created in it. */

@@ -19,8 +19,8 @@ void writer_log_with_time(Writer *w, const char *name, const char *line, size_t 
 void writer_own_run(Writer *w);
 /* Returns true if the log directory exists and belongs to this launch: lines are written. */
 bool writer_has_dir(const Writer *w);
-/* Returns true if lines could not be written, which a warning has reported. */
-bool writer_has_failed(const Writer *w);
+/* Returns why the first lost line could not be written; NULL: no line is lost. */
+const char *writer_error(const Writer *w);
 /* Writes the queue and ends the thread; accepts NULL. Fails if lines were lost. */
 NODISCARD Err writer_close(Writer *w);
 

@@ -493,6 +493,7 @@ bool supervisor_advance(Supervisor *s, double now, int signals) {
   if (s->phase == PHASE_FINISHED) return true;
   supervisor_serve_machines(s, now);
   supervisor_continue_copy(s);
+  console_report_losses(s->console);
   if (s->generation.number) supervisor_name_logs(s, now);
   switch (s->phase) {
     case PHASE_GATHER:

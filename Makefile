@@ -120,13 +120,17 @@ cuda_lacks = $(foreach a,$(cuda_asked),$(if $(call cuda_has,$a),,$a))
 cuda_code  = $(if $(strip $(cuda_lacks)),$(error $(NVCC) has no sm_$(strip $(cuda_lacks)); it has: $(CUDA_HAS))) \
   $(foreach a,$(CUDA_ARCH),$(if $(call cuda_has,$a),$(call gencode,$a,sm_$a))) \
   $(if $(call cuda_has,$(CUDA_PTX)),$(call gencode,$(CUDA_PTX),compute_$(CUDA_PTX)))
-NVCCFLAGS += -std=c++17 -O3 --threads 2 $(cuda_code) -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra
+NVCCFLAGS += -std=c++17 -O3 --threads 2 $(cuda_code) -Werror all-warnings -Xptxas -v -Xcompiler -fPIC,-Wall,-Wextra
 # The CUDA plug-in is not part of builds with sanitizers; `make test-gpu` tests it.
 plugins: $(if $(SAN),,$(if $(HAVE_CUDA),$(BUILD)/libtrireme-cuda.so))
 $(BUILD)/src/backend/cuda/%.c.o: CFLAGS += -fPIC $(CUDA_CFLAGS)
+# ptxas reports registers, shared memory and spills of each kernel, which scripts/occupancy reads from
+# the .usage file beside the object; everything else that nvcc prints is shown.
+ptxas_says := '^ptxas info *: (Compiling entry|Function properties|Used [0-9]|Compile time|[0-9]+ bytes gmem)|^ +[0-9]+ bytes stack frame'
 $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@D)
-	$(call say,NVCC)$(NVCC) -Isrc -D_GNU_SOURCE -DTRIREME_VERSION='"$(VERSION)"' $(NVCCFLAGS) -MMD -MP -c $< -o $@
+	$(call say,NVCC)$(NVCC) -Isrc -D_GNU_SOURCE -DTRIREME_VERSION='"$(VERSION)"' $(NVCCFLAGS) -MMD -MP -c $< -o $@ \
+	  2> $(@:.o=.usage); code=$$?; grep -vE $(ptxas_says) $(@:.o=.usage) >&2; exit $$code
 $(cuda_obj): $(BUILD)/config.mk
 # Rebuilds everything if the flags change.
 $(BUILD)/nvcc.flags: FORCE
@@ -153,6 +157,11 @@ $(stand_in)/libnccl.so.2: tests/gpu/nccl_stand_in.c tests/gpu/nccl_exchange.c te
 $(stand_in)/libtrireme-cuda.so: tests/gpu/one_gpu.c src/backend/cuda/cuda.h src/backend/backend.h src/base/plugin.h $(BUILD)/config.mk
 	@mkdir -p $(@D)
 	$(call say,PLUGIN)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared $< -ldl -o $@
+.PHONY: occupancy
+occupancy:
+	@$(MAKE) --no-print-directory -j$(jobs) $(BUILD)/libtrireme-cuda.so
+	@scripts/occupancy --update $(BUILD) bench/occupancy.tsv
+	@git --no-pager diff --stat bench/occupancy.tsv
 .PHONY: test-gpu gpu-programs
 gpu-programs: $(gpu_tests) $(stand_in)/libnccl.so.2 $(stand_in)/libtrireme-cuda.so
 test-gpu:
@@ -296,6 +305,7 @@ help:
 	@echo 'make clang         build with clang, run the unit tests (TESTS=NAME: others)'
 	@echo 'make cross         build for the other architecture, run its unit tests under qemu'
 	@echo 'make test-gpu      the CUDA plug-in on the GPU of this machine'
+	@echo 'make occupancy     store blocks per SM and waves of the CUDA kernels in bench/occupancy.tsv'
 	@echo 'make test-fault    FAULTS (30) random faults on runs over HOSTS (4) test hosts; root only'
 	@echo 'make test-board    the page of the board in headless Chromium (SHOTS=DIR: screenshots)'
 	@echo 'make mutate        MUTATIONS (6000) damaged files of every kind, under the sanitizers'

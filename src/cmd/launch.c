@@ -423,8 +423,10 @@ static Err run_supervisor(Launch *l, const OptSet *opts, Rendezvous *rendezvous)
   if (console) log_end(console, err);
   for (int i = 0; i < sources && !supervisor; i++) source[i].close(source[i].self);
   supervisor_close(supervisor);
+  bool is_known = console && console_has_lost_logs(console); /* a warning has reported it */
   Err lost = console_close(console);
   signals_restore(&signals);
+  if (err && lost && !is_known) log_warn("%s", err_message());
   if (err && is_reported) log_mute(); /* the workers have printed the reason */
   if (err) err_give(&why);
   return err ? err : lost;

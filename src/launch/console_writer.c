@@ -37,14 +37,14 @@ struct Writer {
   _Atomic uint64_t handled; /* number of lines that were written or lost */
   atomic_bool has_dir;      /* the directory is claimed, so that lines are written */
   atomic_bool owns_run;     /* the run is that of this launch (writer_own_run) */
-  atomic_bool has_failed; /* a line could not be written; `wrong` says why and stays as it is */
+  atomic_bool has_failed;   /* a line could not be written; `wrong` does not change any more */
+  ErrRecord wrong;          /* error of the first file that could not be opened or written */
 
   /* Used only by the thread until it has ended: */
   char run[FILE_PATH_MAX];
   LineQueue pending; /* lines of log files that wait until the run directory exists */
   LogFiles files;
-  ErrRecord wrong; /* error of the first file that could not be opened or written */
-  uint64_t lost;   /* lines that could not be written */
+  uint64_t lost; /* lines that could not be written */
 };
 
 bool writer_has_dir(const Writer *w) {

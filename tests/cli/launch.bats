@@ -233,6 +233,20 @@ stopped() {
   until_true is_clear
 }
 
+@test "log files that cannot be written are reported once, also by a launch that fails" {
+  mkdir "$T/logs"
+  head -c 1024 /dev/zero > "$T/logs/launch.log"
+  launch_limited() {
+    trap '' XFSZ # a file that is too large is an error, not a signal
+    ulimit -S -f 1 # in units of 1,024 bytes: launch.log takes no line
+    launch "$@"
+  }
+  run -1 launch_limited 1 --log-dir "$T/logs" -- --init-from "$T/none"
+  [[ "$output" =~ "$T/none" ]]
+  [ "$(grep -c "^warning: .*log files.* lost: .*launch.log" <<< "$output")" = 1 ]
+  until_true is_clear
+}
+
 @test "wrong options of launch are errors" {
   run -2 "$TRIREME" launch --nproc-per-node 0 -- train
   [[ "$output" =~ "--nproc-per-node 0: pass auto, cpu, gpu or 1 to 4096" ]]

@@ -48,25 +48,39 @@ static void multiply_few_rows(size_t depth, const void *a, const void *b, float 
 #else
 #define AHEAD 24 /* prefetch distance in steps of k */
 
+/* Adds a step of k to the sums of the first `rows` rows. */
+static inline __attribute__((always_inline)) void multiply_step(const int rows, const float *a,
+                                                                const float *b,
+                                                                Lanes sum[ROWS][VECTORS],
+                                                                Lanes right[VECTORS]) {
+  /* Prefetch B: with few rows each slice of B is read only a few times and comes from L3 or
+   * memory. */
+  for (size_t j = 0; j < NR; j += 16) __builtin_prefetch(b + AHEAD * NR + j);
+#pragma GCC unroll 4
+  for (int j = 0; j < VECTORS; j++) right[j] = *(const Lanes *)(b + j * LANES);
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; i++) {
+#pragma GCC unroll 4
+    for (int j = 0; j < VECTORS; j++) sum[i][j] += right[j] * a[i];
+  }
+}
+
 /* Computes the first `rows` rows of a tile; `rows` is a constant in each caller. */
 static inline __attribute__((always_inline)) void multiply_rows(const int rows, size_t depth,
                                                                 const float *a, const float *b,
                                                                 float *c, size_t ldc,
                                                                 bool add) {
-  /* Declared outside the loop, because entering a scope is slow under the address sanitizer. */
+  /* Declared outside the loops, because entering a scope is slow under the address sanitizer. */
   Lanes sum[ROWS][VECTORS] = {{{0}}}, right[VECTORS];
-  for (size_t p = 0; p < depth; p++, a += MR, b += NR) {
-    /* Prefetch B: with few rows each slice of B is read only a few times and comes from L3 or
-     * memory. */
-    for (size_t j = 0; j < NR; j += 16) __builtin_prefetch(b + AHEAD * NR + j);
-#pragma GCC unroll 4
-    for (int j = 0; j < VECTORS; j++) right[j] = *(const Lanes *)(b + j * LANES);
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++) {
-#pragma GCC unroll 4
-      for (int j = 0; j < VECTORS; j++) sum[i][j] += right[j] * a[i];
-    }
+  /* Each of the first steps prefetches a row of C, which is in L3 or memory. All rows at once
+   * would delay the loads of A. */
+  const float *row = c;
+  size_t first = depth < (size_t)rows ? depth : (size_t)rows, p = 0;
+  for (; p < first; p++, a += MR, b += NR, row += ldc) {
+    for (size_t j = 0; j < NR; j += 16) __builtin_prefetch(row + j, 1);
+    multiply_step(rows, a, b, sum, right);
   }
+  for (; p < depth; p++, a += MR, b += NR) multiply_step(rows, a, b, sum, right);
 #pragma GCC unroll 16
   for (int i = 0; i < rows; i++) {
 #pragma GCC unroll 4
@@ -90,7 +104,7 @@ static void multiply_few_rows(size_t depth, const void *a, const void *b, float 
 #endif
 
 /* Transposes four lines by four steps of k into the packed slice. */
-static inline void transpose_block(float *to, size_t wide, const float *from, size_t along) {
+static inline void transpose_four(float *to, size_t wide, const float *from, size_t along) {
   Four a = *(const Four *)from, b = *(const Four *)(from + along);
   Four c = *(const Four *)(from + 2 * along), d = *(const Four *)(from + 3 * along);
   Four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5),
@@ -103,18 +117,54 @@ static inline void transpose_block(float *to, size_t wide, const float *from, si
   *(Four *)(to + 3 * wide) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 }
 
-/* Transposes `lines` lines into a slice, four lines at a time over all of k: lines that are a
- * multiple of 4096 bytes apart share a set of the L1 cache, which holds few of them. The last four
- * overlap those before, if their number is not a multiple of four. */
+#if LANES >= 8
+typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
+
+/* Returns four steps of k of a line and of the line four lines below. */
+static inline Eight load_two_lines(const float *from, size_t along) {
+  Four upper = *(const Four *)from, lower = *(const Four *)(from + 4 * along);
+  return __builtin_shufflevector(upper, lower, 0, 1, 2, 3, 4, 5, 6, 7);
+}
+
+/* Like transpose_four, for eight lines: the halves of the vectors are transposed alike. */
+static inline void transpose_eight(float *to, size_t wide, const float *from, size_t along) {
+  Eight a = load_two_lines(from, along), b = load_two_lines(from + along, along);
+  Eight c = load_two_lines(from + 2 * along, along),
+        d = load_two_lines(from + 3 * along, along);
+  Eight ab = __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13),
+        cd = __builtin_shufflevector(c, d, 0, 8, 1, 9, 4, 12, 5, 13);
+  *(Eight *)to = __builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13);
+  *(Eight *)(to + wide) = __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15);
+  ab = __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+  cd = __builtin_shufflevector(c, d, 2, 10, 3, 11, 6, 14, 7, 15);
+  *(Eight *)(to + 2 * wide) = __builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13);
+  *(Eight *)(to + 3 * wide) = __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15);
+}
+#define GROUP           8 /* lines that are transposed together */
+#define transpose_group transpose_eight
+#else
+#define GROUP           4
+#define transpose_group transpose_four
+#endif
+
+/* Transposes `lines` lines into a slice, GROUP or four lines at a time over all of k: lines that are
+ * a multiple of 4096 bytes apart share a set of the L1 cache, which holds few of them. The last
+ * group overlaps the one before, if their number is not a multiple of it. */
 static inline __attribute__((always_inline)) void transpose_lines(float *out, const float *in,
                                                                   size_t along, size_t lines,
                                                                   const size_t wide,
                                                                   size_t depth) {
-  size_t fours = lines < 4 ? 0 : depth / 4 * 4;
-  for (size_t i = 0; i < lines && fours; i += 4) {
-    size_t at = i + 4 <= lines ? i : lines - 4;
-    for (size_t p = 0; p < fours; p += 4)
-      transpose_block(out + p * wide + at, wide, in + at * along + p, along);
+  size_t group = lines < GROUP ? 4 : GROUP, fours = lines < 4 ? 0 : depth / 4 * 4;
+  for (size_t i = 0; i < lines && fours; i += group) {
+    size_t at = i + group <= lines ? i : lines - group;
+    for (size_t p = 0; p < fours; p += 4) {
+      float *to = out + p * wide + at;
+      const float *from = in + at * along + p;
+      if (group == GROUP)
+        transpose_group(to, wide, from, along);
+      else
+        transpose_four(to, wide, from, along);
+    }
   }
   for (size_t i = 0; i < lines; i++) {
     for (size_t p = fours; p < depth; p++) out[p * wide + i] = in[i * along + p];

@@ -19,10 +19,10 @@ void gemm_use(const GemmKernel *f32, const GemmKernel *bf16) {
   bf16_kernel = bf16;
 }
 
-/* Working memory: one panel of B for all threads, one block of A for each thread. */
+/* Working memory: two panels of B for all threads, one block of A for each thread. */
 static struct {
   char *b, *a;
-  size_t b_bytes, a_bytes; /* a_bytes: bytes of A per thread */
+  size_t b_bytes, a_bytes; /* b_bytes: bytes of a panel; a_bytes: bytes of A per thread */
   int threads;
 } work;
 
@@ -51,9 +51,9 @@ Err gemm_reserve(int threads) {
   mem_free(work.b);
   work.threads = 0;
   TRY(mem_alloc_aligned(&work.a, (size_t)threads * round_up(a, 4096)));
-  TRY(mem_alloc_aligned(&work.b, b));
+  TRY(mem_alloc_aligned(&work.b, 2 * round_up(b, 4096)));
   work.a_bytes = round_up(a, 4096);
-  work.b_bytes = b;
+  work.b_bytes = round_up(b, 4096);
   work.threads = threads;
   return ERR_OK;
 }
@@ -177,38 +177,72 @@ static void gemm_by_columns(const GemmKernel *k, const Gemm *g, int threads) {
   }
 }
 
+/* A panel of B: `cols` columns beginning at j0, `depth` steps of k beginning at p0. */
+typedef struct {
+  size_t j0, cols, p0, depth;
+} Panel;
+
+static size_t count_parts(size_t total, size_t size) {
+  return (total + size - 1) / size;
+}
+
+/* Returns a panel by its number; all panels of the same columns follow each other. */
+static Panel find_panel(const Gemm *g, const Blocking *c, size_t number) {
+  size_t deep = count_parts(g->k, c->kc), j0 = number / deep * c->nc,
+         p0 = number % deep * c->kc;
+  return (Panel){.j0 = j0,
+                 .cols = g->n - j0 < c->nc ? g->n - j0 : c->nc,
+                 .p0 = p0,
+                 .depth = g->k - p0 < c->kc ? g->k - p0 : c->kc};
+}
+
+/* Packs part i of `parts` of a panel. Adjacent columns belong to one part, because they are adjacent
+ * in memory. */
+static void pack_part(const GemmKernel *k, const Gemm *g, const Panel *panel, size_t i,
+                      size_t parts, char *b) {
+  size_t wide = round_up(count_parts(panel->cols, parts), k->nr), j = i * wide;
+  if (j >= panel->cols) return;
+  k->pack_b(b + j * round_up(panel->depth, k->k_unit) * k->element, g, panel->j0 + j,
+            panel->cols - j < wide ? panel->cols - j : wide, panel->p0, panel->depth);
+}
+
+/* Multiplies all rows by one panel of B after the other. While the threads multiply by a panel,
+ * they also pack the next one, so that they wait for each other only once per panel. */
+static void gemm_by_rows(const GemmKernel *k, const Gemm *g, size_t threads) {
+  Blocking c = choose_blocking(k, g);
+  size_t panels = count_parts(g->n, c.nc) * count_parts(g->k, c.kc);
+  /* At least two blocks of rows per thread, to balance the load. */
+  size_t share = count_parts(g->m, 2 * threads);
+  size_t mc = even_part(g->m, share < k->mc ? round_up(share, k->mr) : k->mc, k->mr);
+#pragma omp parallel num_threads((int)threads)
+  {
+    char *a = work.a + (size_t)omp_get_thread_num() * work.a_bytes;
+    Panel now = {0}, next = {0};
+    /* Round r packs panel r and multiplies by panel r - 1. */
+    for (size_t r = 0; r <= panels; r++, now = next) {
+      size_t parts = r < panels ? threads : 0, blocks = r > 0 ? count_parts(g->m, mc) : 0;
+      char *to = work.b + r % 2 * work.b_bytes, *from = work.b + (r + 1) % 2 * work.b_bytes;
+      if (parts) next = find_panel(g, &c, r);
+#pragma omp for schedule(dynamic)
+      for (size_t i = 0; i < parts + blocks; i++) {
+        size_t i0 = (i - parts) * mc;
+        if (i < parts)
+          pack_part(k, g, &next, i, parts, to);
+        else
+          multiply_block(k, g, i0, g->m - i0 < mc ? g->m - i0 : mc, now.j0, now.cols, now.p0,
+                         now.depth, from, a);
+      }
+    }
+  }
+}
+
 void gemm(const Gemm *g) {
   const GemmKernel *k = select_kernel(g);
   if (g->m == 0 || g->n == 0) return;
   int threads = omp_get_max_threads();
   if (threads > work.threads) threads = work.threads;
-  if (g->packed) {
+  if (g->packed)
     gemm_by_columns(k, g, threads);
-    return;
-  }
-  Blocking c = choose_blocking(k, g);
-  size_t kc = c.kc, nc = c.nc;
-  /* At least two blocks of rows per thread, to balance the load. */
-  size_t share = (g->m + 2 * (size_t)threads - 1) / (2 * (size_t)threads);
-  size_t mc = even_part(g->m, share < k->mc ? round_up(share, k->mr) : k->mc, k->mr);
-#pragma omp parallel num_threads(threads)
-  {
-    char *a = work.a + (size_t)omp_get_thread_num() * work.a_bytes;
-    for (size_t j0 = 0; j0 < g->n; j0 += nc) {
-      size_t cols = g->n - j0 < nc ? g->n - j0 : nc;
-      for (size_t p0 = 0; p0 < g->k; p0 += kc) {
-        size_t depth = g->k - p0 < kc ? g->k - p0 : kc, padded = round_up(depth, k->k_unit);
-#pragma omp for schedule(static)
-        for (size_t j = 0; j < cols; j += k->nr) {
-          size_t width = cols - j < k->nr ? cols - j : k->nr;
-          k->pack_b(work.b + j * padded * k->element, g, j0 + j, width, p0, depth);
-        }
-#pragma omp for schedule(dynamic)
-        for (size_t i0 = 0; i0 < g->m; i0 += mc) {
-          size_t rows = g->m - i0 < mc ? g->m - i0 : mc;
-          multiply_block(k, g, i0, rows, j0, cols, p0, depth, work.b, a);
-        }
-      }
-    }
-  }
+  else
+    gemm_by_rows(k, g, (size_t)threads);
 }

@@ -115,6 +115,14 @@ page() {
   page both "$address"
 }
 
+@test "page: a change of a control goes through many runs with many columns a few times only" {
+  make_long_run 1 5
+  awk 'BEGIN { printf "{\"step\":6,\"seconds\":1"; for (i = 0; i < 60; i++) printf ",\"extra%d\":%d", i, i; print "}" }' >> runs/1/metrics.jsonl
+  for i in $(seq 2 100); do cp -r runs/1 "runs/$i"; done
+  start_board
+  page many "$address" 100
+}
+
 @test "page: with a token the address loses it, and the page goes on with its cookie" {
   make_long_run one 10
   start_board --bind 127.0.0.1

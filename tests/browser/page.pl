@@ -141,6 +141,34 @@ my %checks = (
     wait_until("['Validation macro-F1', 'Validation BLEU', 'Target tokens per second'].every(name => ($titles).includes(name))", 'charts of both tasks');
   },
 
+  # The work of showing something does not grow with runs times columns: counts how often the page goes
+  # through the selected runs, and reads the columns of one, when a control is changed.
+  many => sub {
+    my ($runs) = @arguments;
+    open_page(1280, 900);
+    wait_until("import('/store.js').then(store => store.runs.size === $runs)", 'all runs are listed');
+    $browser->value(q{document.getElementById('select-all').click(); 1});
+    wait_until("import('/store.js').then(store => store.selectedRuns().length === $runs && store.selectedRuns().every(run => run.info))",
+      'the columns of all runs are known');
+    wait_until(q{document.getElementById('add-curve').options.length > 40}, 'other columns are offered');
+    my ($looks, $reads) = @{ $browser->value(q{import('/store.js').then(({ settings, runs }) => {
+      let looks = 0, reads = 0;
+      let { selected } = settings;
+      Object.defineProperty(settings, 'selected', { get: () => { looks++; return selected; }, set: value => { selected = value; } });
+      for (const run of runs.values()) {
+        let { info } = run;
+        Object.defineProperty(run, 'info', { get: () => { reads++; return info; }, set: value => { info = value; } });
+      }
+      const log = document.getElementById('log');
+      log.checked = true;
+      log.dispatchEvent(new Event('change'));
+      return [looks, reads / runs.size];
+    })}) };
+    die "the page has not looked at the selected runs\n" unless $looks && $reads;
+    die "a change of a control goes $looks times through the selected runs\n" if $looks > 16;
+    die "a change of a control reads the columns of each run $reads times\n" if $reads > 8;
+  },
+
   token => sub {
     open_page(1280, 900);
     wait_until(q{!location.href.includes('token')}, 'the token is gone from the address');

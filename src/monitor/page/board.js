@@ -116,7 +116,8 @@ function showControls() {
   setText(get('smooth-value'), String(settings.smooth));
   get('log').checked = settings.log;
   get('differences').checked = settings.differences;
-  const choices = store.selectedRuns().concat(store.sortedRuns().filter(run => !store.selectedRuns().includes(run)));
+  const selected = new Set(store.selectedRuns());
+  const choices = [...selected, ...store.sortedRuns().filter(run => !selected.has(run))];
   fillSelect(get('focus'), choices.slice(0, 500).map(run => [run.id, run.name]), store.focusedRun()?.id);
   const columns = otherColumns().map(name => [name, nameOf(name)]);
   fillSelect(get('add-curve'), [['', 'choose…'], ...columns], '');

@@ -33,16 +33,20 @@ export function setZoom(range) {
   if (zoom) zoomTimer = setTimeout(fetchDetails, 150);
 }
 
-// Whether the selected runs, as far as they are known, have a use for a chart of this field.
-function isOfUse(field) {
-  const selected = store.selectedRuns();
-  const columns = selected.map(run => Object.values(run.info?.columns || {}).flat());
-  if (OF_PAIRS.includes(field)) return !selected.length || columns.some(list => !list.includes('texts_per_s'));
-  return !OF_TEXTS.includes(field) || columns.some(list => list.includes('texts_per_s') && list.includes(field));
+// The names of the columns of each selected run; of a run that is not known yet, none.
+function selectedColumns() {
+  return store.selectedRuns().map(run => new Set(Object.values(run.info?.columns || {}).flat()));
 }
 
-function fieldsOf(view) {
-  const fields = (view === 'curves' ? CURVES : SPEED).filter(isOfUse);
+// Whether one of the runs with these columns has this field or, as far as is known, may get it.
+function isOfUse(field, columns) {
+  if (OF_PAIRS.includes(field)) return !columns.length || columns.some(names => !names.has('texts_per_s'));
+  return !OF_TEXTS.includes(field) || columns.some(names => names.has('texts_per_s') && names.has(field));
+}
+
+// The fields that have a chart. Goes through all selected runs: call it once, not for each run or field.
+function fieldsOf(view, columns = selectedColumns()) {
+  const fields = (view === 'curves' ? CURVES : SPEED).filter(field => isOfUse(field, columns));
   return view === 'curves' ? [...fields, ...store.settings.extra.filter(name => !fields.includes(name))] : fields;
 }
 
@@ -107,8 +111,9 @@ async function fetchDetails() {
   const view = shownView, range = zoom;
   const { axis } = store.settings;
   const tasks = [];
+  const needed = Object.entries(neededFields(view));
   for (const run of store.selectedRuns()) {
-    for (const [kind, fields] of Object.entries(neededFields(view))) {
+    for (const [kind, fields] of needed) {
       const series = run.series[kind];
       if (!fields.length || !series || !series.step.length) continue;
       const [from, to] = range.map(x => (axis === 'step' ? x : convert(series, axis, 'step', x)));
@@ -216,8 +221,8 @@ export async function refreshCurves(view) {
 
 // The names of columns that have no chart yet.
 export function otherColumns() {
-  const columns = new Set();
-  for (const run of store.selectedRuns())
-    for (const list of Object.values(run.info?.columns || {})) list.forEach(name => columns.add(name));
-  return [...columns].filter(name => !fieldsOf('curves').includes(name)).sort();
+  const columns = selectedColumns();
+  const shown = new Set(fieldsOf('curves', columns));
+  const all = new Set(columns.flatMap(names => [...names]));
+  return [...all].filter(name => !shown.has(name)).sort();
 }

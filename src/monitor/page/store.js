@@ -76,16 +76,24 @@ export async function fetchRuns() {
   return answer.runs;
 }
 
+// localeCompare() makes such a collator anew for each comparison.
+const collator = new Intl.Collator('en', { numeric: true });
+
+function sortByName(list) {
+  return list.sort((a, b) => collator.compare(a.name, b.name));
+}
+
 export function sortedRuns() {
-  return [...runs.values()].sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+  return sortByName([...runs.values()]);
 }
 
 const LATEST = 10; // runs that are selected when the page is opened
 
+// Sorts runs: call it once, not for each run or field.
 export function selectedRuns() {
-  if (settings.selected) return sortedRuns().filter(run => settings.selected.has(run.id));
-  const latest = [...runs.values()].filter(run => run.written).sort((a, b) => b.written - a.written).slice(0, LATEST);
-  return sortedRuns().filter(run => latest.includes(run));
+  const { selected } = settings;
+  if (selected) return sortByName([...runs.values()].filter(run => selected.has(run.id)));
+  return sortByName([...runs.values()].filter(run => run.written).sort((a, b) => b.written - a.written).slice(0, LATEST));
 }
 
 export function focusedRun() {

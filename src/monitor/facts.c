@@ -19,6 +19,7 @@ static void set_unknown(RunFacts *f) {
                              &f->parameters,
                              &f->gradient_bytes,
                              &f->planned_steps,
+                             &f->warmup_steps,
                              &f->began,
                              &f->seconds,
                              &f->step_seconds,

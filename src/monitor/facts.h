@@ -13,13 +13,13 @@
 #define FACTS_RANKS  1024 /* most ranks of the table */
 #define FACTS_LABELS 24   /* most labels that are listed */
 
-/* Mean times of a step in ms on rank 0. */
 /* A label and the number of training texts that have it. */
 typedef struct {
   char name[FACTS_TEXT]; /* control characters escaped */
   double texts;
 } LabelCount;
 
+/* Mean times of a step in ms on rank 0. */
 typedef struct {
   double data, forward, backward, comm, update, checkpoint;
   double other; /* of the step, in none of the above */
@@ -54,6 +54,7 @@ typedef struct {
 
   /* The run was started `processes` times, first at `began`; the rest describes the last start. */
   double processes, ranks, hosts, threads, parameters, gradient_bytes, planned_steps, began;
+  double warmup_steps;
   char version[FACTS_TEXT], compiler[FACTS_TEXT], system[FACTS_TEXT], device[FACTS_TEXT];
   char transport[FACTS_TEXT], allreduce[FACTS_TEXT], directory[1024];
   Str command;
@@ -95,6 +96,7 @@ typedef struct {
   bool has_texts;
   bool is_classifier; /* the run trains on labeled texts: its loss is that of a label */
   bool is_text_task;  /* classify or mlm: the texts have one side */
+  char task[32];      /* "translate", "classify" or "mlm"; empty: unknown */
   double train_texts, train_text_tokens;
   double labels; /* classes, labels or numbers that are predicted; NAN: texts without labels */
   char label_kind[FACTS_TEXT];    /* "class", "multi" or "number" */

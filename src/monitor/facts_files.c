@@ -96,6 +96,7 @@ static void take_process(RunFacts *f, const json_t *line) {
   f->parameters = get_count(line, "parameters");
   f->gradient_bytes = get_count(line, "gradient_bytes");
   f->planned_steps = get_count(line, "steps");
+  f->warmup_steps = get_count(line, "warmup_steps");
   get_text(line, "version", f->version, sizeof f->version);
   get_text(line, "compiler", f->compiler, sizeof f->compiler);
   get_text(line, "system", f->system, sizeof f->system);
@@ -143,6 +144,7 @@ static void read_model(RunFacts *f, const char *dir) {
   json_t *training = read_json(dir, "training.json");
   f->target_tokens = get_count(training, "target_tokens");
   f->checkpoint_step = get_count(training, "step");
+  get_text(training, "task", f->task, sizeof f->task);
   json_decref(training);
 }
 
@@ -265,11 +267,11 @@ static void read_pairs(RunFacts *f, const json_t *train) {
   f->data_target_tokens = get_count(tokens, "target");
 }
 
+/* Takes the task from the config, or else from the checkpoint, which read_checkpoint has read. */
 static void read_task(RunFacts *f) {
-  char task[32] = "";
-  facts_option(f, "task", task, sizeof task);
-  f->is_classifier = strcmp(task, "classify") == 0;
-  f->is_text_task = f->is_classifier || strcmp(task, "mlm") == 0;
+  facts_option(f, "task", f->task, sizeof f->task);
+  f->is_classifier = strcmp(f->task, "classify") == 0;
+  f->is_text_task = f->is_classifier || strcmp(f->task, "mlm") == 0;
 }
 
 static void read_data(RunFacts *f) {
@@ -294,9 +296,9 @@ Err facts_read_files(RunFacts *f) {
                    "that train --run wrote",
                    f->dir);
   read_text(f->dir, "config", CONFIG_LIMIT, &f->config);
-  read_task(f);
   read_processes(f);
   read_checkpoint(f);
+  read_task(f);
   read_data(f);
   TRY(str_check(&f->command));
   return str_check(&f->config);

@@ -397,35 +397,52 @@ static const char *describe_schedule(const RunFacts *f, const char *name) {
   return "follows the schedule of the config";
 }
 
+/* Returns the steps of the warm-up: those that train recorded, or those of the options for runs of
+ * earlier versions. NAN: unknown, because the default of a text task depends on the number of steps. */
+static double get_warmup(const RunFacts *f) {
+  char text[32] = "";
+  int64_t steps;
+  if (!isnan(f->warmup_steps)) return f->warmup_steps;
+  facts_option(f, "warmup", text, sizeof text); /* the name in earlier versions */
+  facts_option(f, "warmup-steps", text, sizeof text);
+  if (!text[0]) return f->is_text_task ? NAN : 8000;
+  return str_count(text, &steps) ? NAN : (double)steps;
+}
+
+/* Says how the rate begins, up to its peak. */
+static void say_warmup(Answer *a, const Curve *rate, size_t peak, double warmup) {
+  report_say(a, "The rate rises linearly");
+  if (!isnan(warmup))
+    report_say(a, " during the warm-up of %.0f step%s", warmup, warmup == 1 ? "" : "s");
+  report_say(a, ", because Adam's estimates begin with little data, to %.3g near step %.0f",
+             rate->y[peak], rate->x[peak]);
+}
+
 /* Explains the curve by the options of the run. */
 static void explain_rate(Answer *a, const RunFacts *f, const Curve *rate, size_t peak) {
-  char scheduler[64], warmup[32]; /* the defaults of the task */
+  char scheduler[64];
   size_t n = rate->points;
+  double warmup = get_warmup(f);
+  bool has_warmup = isnan(warmup) ? rate->y[peak] > rate->y[0] : warmup > 0;
   snprintf(scheduler, sizeof scheduler, f->is_text_task ? "polynomial" : "noam");
-  snprintf(warmup, sizeof warmup, f->is_text_task ? "1000" : "8000");
-  /* Names of earlier versions; the present ones override them. */
-  facts_option(f, "lr-policy", scheduler, sizeof scheduler);
-  facts_option(f, "warmup", warmup, sizeof warmup);
+  facts_option(f, "lr-policy", scheduler, sizeof scheduler); /* the name in earlier versions */
   facts_option(f, "lr-scheduler", scheduler, sizeof scheduler);
-  facts_option(f, "warmup-steps", warmup, sizeof warmup);
   const char *settles = rate->y[n - 1] < rate->y[peak] ? ", so that the weights settle" : "";
-  if (peak == n - 1 && f->last_step < atof(warmup))
+  bool is_in_warmup = peak == n - 1 && f->last_step < warmup;
+  if (is_in_warmup)
     report_say(a,
-               "The rate rose from %.3g to %.3g and did not reach the end of its warm-up of %s "
-               "steps, after which it %s: small steps at first keep Adam's "
+               "The rate rose from %.3g to %.3g and did not reach the end of its warm-up of "
+               "%.0f steps, after which it %s: small steps at first keep Adam's "
                "estimates, which begin with little data, from doing damage.",
                rate->y[0], rate->y[peak], warmup, describe_schedule(f, scheduler));
-  else if (atof(warmup) > 0)
-    report_say(
-        a,
-        "The rate rises linearly during the warm-up of %s steps, because Adam's estimates "
-        "begin with little data, to %.3g near step %.0f, then it %s%s; it ends at %.3g.",
-        warmup, rate->y[peak], rate->x[peak], describe_schedule(f, scheduler), settles,
-        rate->y[n - 1]);
+  else if (has_warmup)
+    say_warmup(a, rate, peak, warmup);
   else
-    report_say(a,
-               "There is no warm-up: the rate begins at %.3g, then it %s%s; it ends at %.3g.",
-               rate->y[0], describe_schedule(f, scheduler), settles, rate->y[n - 1]);
+    report_say(a, "%s begins at %.3g",
+               isnan(warmup) ? "The rate" : "There is no warm-up: the rate", rate->y[0]);
+  if (!is_in_warmup)
+    report_say(a, ", then it %s%s; it ends at %.3g.", describe_schedule(f, scheduler), settles,
+               rate->y[n - 1]);
 }
 
 static void answer_rate(RunReport *r, const Curve *rate) {

@@ -62,8 +62,10 @@ static void say_epochs(Answer *a, const RunFacts *f) {
 
 /* Returns what the labels are called. */
 static const char *name_labels(const RunFacts *f) {
-  if (strcmp(f->label_kind, "class") == 0) return "classes";
-  return strcmp(f->label_kind, "number") == 0 ? "numbers" : "labels";
+  bool is_one = f->labels == 1;
+  if (strcmp(f->label_kind, "class") == 0) return is_one ? "class" : "classes";
+  if (strcmp(f->label_kind, "number") == 0) return is_one ? "number" : "numbers";
+  return is_one ? "label" : "labels";
 }
 
 static void say_labels(Answer *a, const RunFacts *f) {
@@ -72,7 +74,8 @@ static void say_labels(Answer *a, const RunFacts *f) {
     report_say(a, " The texts have no labels.");
     return;
   }
-  report_say(a, " They have %.0f %s, listed with the number of texts%s.", f->labels,
+  report_say(a, " %s %.0f %s, listed with the number of texts%s.",
+             strcmp(f->label_kind, "number") == 0 ? "Each text has" : "They have", f->labels,
              name_labels(f),
              f->labels > (double)f->label_count ? "; the others are in dataset.json" : "");
   for (size_t i = 0; i < f->label_count; i++)
@@ -87,11 +90,13 @@ static void answer_texts(Answer *a, const RunFacts *f) {
   report_bytes(bytes, f->text_bytes);
   report_count(texts, f->train_texts);
   report_count(tokens, f->train_text_tokens);
-  report_verdict(a, VERDICT_FACT, "%s, %s texts", bytes, texts);
-  report_say(a, "The training set has %s of text in %s texts, %s tokens.", bytes, texts,
-             tokens);
-  say_labels(a, f);
-  say_epochs(a, f);
+  if (!isnan(f->train_texts)) {
+    report_verdict(a, VERDICT_FACT, "%s, %s texts", bytes, texts);
+    report_say(a, "The training set has %s of text in %s texts, %s tokens.", bytes, texts,
+               tokens);
+    say_labels(a, f);
+    say_epochs(a, f);
+  }
   report_figure(a, "text_bytes", "text", f->text_bytes, "%s", bytes);
   report_figure(a, "texts", "texts", f->train_texts, "%s", texts);
   report_figure(a, "tokens", "tokens", f->train_text_tokens, "%s", tokens);
@@ -132,7 +137,8 @@ static void answer_data(RunReport *r) {
   Answer *a = &r->answers[ANSWER_DATA];
   const RunFacts *f = &r->facts;
   char where[256];
-  bool is_known = !isnan(f->has_texts ? f->train_texts : f->train_pairs);
+  bool is_of_texts = f->has_texts || (f->is_text_task && isnan(f->train_pairs));
+  bool is_known = !isnan(is_of_texts ? f->train_texts : f->train_pairs);
   if (!f->data_dir[0]) {
     report_verdict(a, VERDICT_UNKNOWN, "Unknown: the config names no data set");
     report_say(a, "Without the data set the size of the training set is not known.");
@@ -145,7 +151,7 @@ static void answer_data(RunReport *r) {
         "not known.",
         where);
   }
-  if (is_known && f->has_texts)
+  if (is_of_texts)
     answer_texts(a, f);
   else
     answer_pairs(a, f);

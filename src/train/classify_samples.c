@@ -1,6 +1,7 @@
 /* Depends on classify_samples.h. */
 #include "train/classify_samples.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -50,8 +51,13 @@ Err classify_samples_open(ClassifySamples *s, const DataSet *d, size_t most) {
   if (most > d->meta.split[SPLIT_VALID].pairs) most = d->meta.split[SPLIT_VALID].pairs;
   if (most == 0 || !file->name[0]) return ERR_OK;
   TRY(mem_alloc(&s->text, most, sizeof *s->text));
-  Err err = dataset_path(d, file->name, path);
+  /* Rows and examples are joined by their position: other rows would be shown with the labels of these. */
+  Err err = dataset_verify_file(d, file);
+  if (!err) err = dataset_path(d, file->name, path);
   if (!err) err = read_texts(s, d->meta.classify, path, most);
+  if (!err && s->texts < most)
+    err = err_set(ERR_WORK, "%s has %zu rows, and the data set has %" PRIu64 " examples of it",
+                  path, s->texts, d->meta.split[SPLIT_VALID].pairs);
   if (!err) return ERR_OK;
   log_warn("%s; validations show no samples", err_message());
   classify_samples_free(s);

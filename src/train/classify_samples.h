@@ -11,8 +11,8 @@ typedef struct {
   size_t texts; /* at most --samples */
 } ClassifySamples;
 
-/* Reads the first `most` texts of the data set's valid.csv. A file that cannot be read is a warning, and
- * there are no samples. */
+/* Reads the first `most` texts of the data set's valid.csv. A file that cannot be read, or is not the one
+ * whose checksum is in dataset.json, is a warning, and there are no samples. */
 NODISCARD Err classify_samples_open(ClassifySamples *s, const DataSet *d, size_t most);
 void classify_samples_free(ClassifySamples *s);
 /* On rank 0, after classify_valid_score: logs the samples and adds them to the table. */

@@ -95,6 +95,7 @@ static json_t *make_line(const Trainer *t) {
   json_object_set_new(line, "batch_tokens", json_integer(t->task->capacity));
   json_object_set_new(line, "packing", json_real(t->task->fill));
   json_object_set_new(line, "steps", json_integer((json_int_t)t->steps));
+  json_object_set_new(line, "warmup_steps", json_integer((json_int_t)t->schedule.warmup));
   return line;
 }
 

@@ -148,6 +148,16 @@ samples() {
   [ ! -e on-no-rows/samples.jsonl ]
 }
 
+@test "a valid.csv that is not the one of the data set is a warning: its rows are not shown with other labels" {
+  cp -R classes other-rows
+  chmod -R u+w other-rows
+  { head -1 classes/valid.csv; tail -n +2 classes/valid.csv | tac; } > other-rows/valid.csv
+  "$TRIREME" train --data other-rows --run on-other-rows "${SMALL[@]}" --steps 2 --valid-every 1 > /dev/null 2> log
+  cat log
+  grep -q 'warning: .*valid.csv.*; validations show no samples' log
+  [ ! -e on-other-rows/samples.jsonl ]
+}
+
 @test "a classifier learns classes that words decide; the task follows from the data set" {
   run -0 fit classes learned --steps 60 --valid-every 30 --save-every 30
   [[ "$output" == *"best: macro-F1 "*" at step "* ]]
@@ -345,6 +355,40 @@ samples() {
   grep -q 'validation macro-F1' seen.html
   sed "s|$PWD||g" seen.html > seen.text
   run ! grep -iE 'bleu|pairs|target tokens|nats/token' seen.text
+}
+
+@test "the report names the warm-up that a run had: by default a tenth of its steps" {
+  local options=() i
+  for ((i = 0; i < ${#SMALL[@]}; i++)); do
+    if [ "${SMALL[i]}" = --warmup-steps ]; then i=$((i + 1)); else options+=("${SMALL[i]}"); fi
+  done
+  "$TRIREME" train --data classes --run seen-warmup "${options[@]}" --steps 40 --log-every 1 > /dev/null
+  "$TRIREME" report seen-warmup --markdown > seen.md
+  grep -q 'The rate rises linearly during the warm-up of 4 steps, .* to 0.005 near step [45], then it falls in a straight line' seen.md
+  # Runs of earlier versions do not have the number.
+  sed -i 's/,"warmup_steps":4//' seen-warmup/processes.jsonl
+  "$TRIREME" report seen-warmup --markdown > seen.md
+  grep -q 'The rate rises linearly, because .* to 0.005 near step [45], then it falls in a straight line' seen.md
+}
+
+@test "a classifier is reported as one without its data set, and without its config" {
+  cp -R classes seen-set
+  fit seen-set seen-alone --steps 6 --valid-every 2 --log-every 1 > /dev/null
+  chmod -R u+w seen-set
+  rm -r seen-set
+  "$TRIREME" report seen-alone --markdown > seen.md
+  grep -qx -- '- texts: unknown' seen.md
+  run ! grep -iE 'pairs kept|source tokens|target tokens' seen.md
+  rm seen-alone/config
+  "$TRIREME" report seen-alone --markdown > seen.md
+  grep -q 'Both are the same loss, per label' seen.md
+  grep -q '^- tokens per second: [0-9]' seen.md
+}
+
+@test "the report of one number for each text says so in the singular" {
+  fit numbers seen-number --steps 2 > /dev/null
+  "$TRIREME" report seen-number --markdown > seen.md
+  grep -q 'Each text has 1 number, listed' seen.md
 }
 
 @test "options of another task and wrong values are refused" {

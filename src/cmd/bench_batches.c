@@ -181,16 +181,22 @@ bool bench_has_texts(const ModelConfig *config) {
   return bert_config(config) != NULL;
 }
 
+Err bench_configure(ModelConfig *config, const char *preset, int vocab) {
+  TRY(presets_configure(config, preset, vocab));
+  if (!bench_has_texts(config)) return ERR_OK;
+  BertConfig c = *bert_config(config);
+  c.labels = CLASSES;
+  *config = bert_model_config(&c);
+  return ERR_OK;
+}
+
 /* Gives a translator as many positions as the longest sentence needs. A classifier keeps the
  * positions of its preset, as a pretrained model does. */
 static Err read_config(BenchBatches *b, const BenchBatchSpec *spec) {
-  TRY(presets_configure(&b->config, spec->preset, spec->vocab));
-  if (bench_has_texts(&b->config)) {
-    BertConfig c = *bert_config(&b->config);
-    c.labels = CLASSES;
-    b->config = bert_model_config(&c);
-    return read_lengths(&b->lengths, spec->path, 1, (unsigned)bert_max_tokens(&c));
-  }
+  TRY(bench_configure(&b->config, spec->preset, spec->vocab));
+  if (bench_has_texts(&b->config))
+    return read_lengths(&b->lengths, spec->path, 1,
+                        (unsigned)bert_max_tokens(bert_config(&b->config)));
   TRY(bench_read_lengths(&b->lengths, spec->path));
   TransformerConfig c = *transformer_config(&b->config);
   c.max_positions = (int)b->lengths.longest;

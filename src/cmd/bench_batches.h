@@ -42,6 +42,8 @@ typedef struct {
 
 /* Returns true if the preset is that of a classifier, whose file has one length per line. */
 bool bench_has_texts(const ModelConfig *config);
+/* Fills in the model of a preset as bench train measures it: a classifier has 3 classes. */
+NODISCARD Err bench_configure(ModelConfig *config, const char *preset, int vocab);
 /* Reads the lengths and creates the batches. After an error the caller closes them too. */
 NODISCARD Err bench_batches_open(BenchBatches *b, const BenchBatchSpec *spec);
 void bench_batches_close(BenchBatches *b);

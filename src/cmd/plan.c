@@ -9,10 +9,10 @@
 #include "base/mem.h"
 #include "base/out.h"
 #include "base/utf8.h"
+#include "cmd/bench_batches.h"
 #include "cmd/cmd.h"
 #include "cmd/plan_measure.h"
 #include "data/dataset.h"
-#include "model/presets.h"
 #include "monitor/plan_report.h"
 #include "train/fit.h"
 
@@ -45,10 +45,15 @@ typedef struct {
   char machine_name[FILE_PATH_MAX];
 } Planning;
 
+/* Opens the data set. The preset decides whether it has texts or pairs of sentences. */
 static Err open_data(Planning *p) {
   const char *dir = opt_text(p->opts, "data");
+  ModelConfig config;
+  TRY(bench_configure(&config, opt_text(p->opts, "preset"),
+                      (int)opt_count(p->opts, "vocab-size")));
+  p->report.has_texts = bench_has_texts(&config);
   if (!dir) return ERR_OK;
-  TRY(dataset_open(&p->data, dir));
+  TRY((p->report.has_texts ? dataset_open_any_texts : dataset_open)(&p->data, dir));
   p->has_data = true;
   p->report.data = dir;
   return ERR_OK;
@@ -59,16 +64,18 @@ static int vocab_size(const Planning *p) {
 }
 
 /* Sets the tokens of a micro-batch: those that the packing reaches or, without a data set, full
- * batches. */
+ * batches. Texts have one side, whose tokens count for both. */
 static Err set_batch(Planning *p) {
   PlanReport *r = &p->report;
   const MetaSplit *train = &p->data.meta.split[SPLIT_TRAIN];
   r->batch.tokens[0] = r->batch.tokens[1] = r->batch_tokens;
   if (!p->has_data) return ERR_OK;
   TRY(order_plan(&p->packing, &p->data.order, r->batch_tokens));
-  for (int side = 0; side < 2; side++)
-    r->batch.tokens[side] =
-        (double)(train->tokens[side] + train->pairs) / (double)p->packing.batches;
+  for (int side = 0; side < 2; side++) {
+    uint64_t tokens =
+        r->has_texts ? train->tokens[0] : train->tokens[side] + train->pairs; /* with eos */
+    r->batch.tokens[side] = (double)tokens / (double)p->packing.batches;
+  }
   return ERR_OK;
 }
 
@@ -114,6 +121,7 @@ static Err measure_this(Planning *p) {
                              .batch_tokens = (uint32_t)opt_count(opts, "batch-tokens"),
                              .steps = (uint64_t)opt_count(opts, "steps"),
                              .ranks = p->gpus.size[0],
+                             .has_texts = p->report.has_texts,
                              .order = p->has_data ? &p->data.order : NULL};
   backend_close(&b);
   if (!measure.batch_tokens) measure.batch_tokens = DEFAULT_BATCH;
@@ -190,7 +198,7 @@ static Err plan_model(Planning *p) {
   bool is_half = strcmp(precision, "fp16") == 0, is_fp8 = strcmp(precision, "fp8") == 0;
   bool is_low = is_half || is_fp8 || strcmp(precision, "bf16") == 0;
   r->preset = opt_text(p->opts, "preset");
-  TRY(presets_configure(&config, r->preset, vocab_size(p)));
+  TRY(bench_configure(&config, r->preset, vocab_size(p)));
   /* Activations are fp32 on a CPU in every precision. */
   p->stand_in = (Backend){.name = "plan",
                           .type = p->is_host || !is_low ? TYPE_F32

@@ -22,25 +22,34 @@
 #define EVEN_TOKENS 32
 #define MOST_OUTPUT ((size_t)1 << 20) /* bytes of a result */
 
-/* Appends the lengths of every n-th pair of a window, with eos. */
-static void add_window(Str *text, const OrderWindow *w, uint64_t every) {
+/* Appends a line of the file of lengths: of a pair of sentences with eos, or of a text. */
+static void add_line(Str *text, uint32_t source, uint32_t target, bool has_texts) {
+  if (has_texts)
+    str_addf(text, "%u\n", source);
+  else
+    str_addf(text, "%u %u\n", source, target);
+}
+
+/* Appends the lengths of every n-th example of a window. */
+static void add_window(Str *text, const OrderWindow *w, uint64_t every, bool has_texts) {
   uint64_t seen = 0;
   for (size_t i = 0; i < w->cells; i++) {
     uint64_t from = (seen + every - 1) / every,
              to = (seen + w->cell[i].count + every - 1) / every;
     for (; from < to; from++)
-      str_addf(text, "%u %u\n", w->cell[i].len[0] + 1u, w->cell[i].len[1] + 1u);
+      add_line(text, w->cell[i].len[0] + 1u, w->cell[i].len[1] + 1u, has_texts);
     seen += w->cell[i].count;
   }
 }
 
-static Err write_lengths(const Order *order, const char *path) {
+static Err write_lengths(const PlanMeasureSpec *s, const char *path) {
   Str text = {0};
+  const Order *order = s->order;
   uint64_t every = order ? (order->pairs + MOST_PAIRS - 1) / MOST_PAIRS : 1;
   for (size_t i = 0; order && i < order->windows; i++)
-    add_window(&text, &order->window[i], every);
+    add_window(&text, &order->window[i], every, s->has_texts);
   for (int i = 0; !order && i < EVEN_PAIRS; i++)
-    str_addf(&text, "%d %d\n", EVEN_TOKENS, EVEN_TOKENS);
+    add_line(&text, EVEN_TOKENS, EVEN_TOKENS, s->has_texts);
   Err err = str_check(&text);
   if (!err) err = file_write(path, str_text(&text), text.len);
   str_free(&text);
@@ -139,7 +148,7 @@ Err plan_measure(const PlanMeasureSpec *s, PlanMeasurement *result) {
            s->preset, s->ranks, s->ranks == 1 ? "process" : "processes at once");
   TRY_DONE(mem_alloc(&worker, (size_t)s->ranks, sizeof *worker));
   TRY_DONE(file_join(path, dir, "lengths"));
-  TRY_DONE(write_lengths(s->order, path));
+  TRY_DONE(write_lengths(s, path));
   for (int i = 0; i < s->ranks; i++) TRY_DONE(start_worker(&worker[i], s, dir, i));
   err = collect_results(worker, s->ranks, result);
 done:;

@@ -11,8 +11,9 @@ typedef struct {
   int vocab;
   uint32_t batch_tokens;
   uint64_t steps;
+  bool has_texts;     /* the model reads texts instead of pairs of sentences */
   int ranks;          /* processes that run at the same time and share the cores */
-  const Order *order; /* lengths of the sentences; NULL: 32 tokens each */
+  const Order *order; /* lengths of the sentences or texts; NULL: 32 tokens each */
 } PlanMeasureSpec;
 
 /* Runs `trireme bench train` in as many processes at once as there are ranks on a machine, and

@@ -114,18 +114,22 @@ Err plan_machine_check(const PlanMachine *m, PlanPrecision precision) {
 #define ELEMENTS_PER_COLUMN 4.3
 #define ELEMENTS_PER_LOGIT  4.0
 
+double plan_output_weights(const ModelShape *s) {
+  return s->gemm_weights[1] > 0 ? (double)s->vocab * (double)s->d_model : 0;
+}
+
 PlanRoofline plan_roofline(const PlanMachine *m, PlanPrecision precision, const Model *model,
                            const PlanBatch *batch) {
   ModelShape s = model->config.family->shape(&model->config);
   bool is_low = precision != PLAN_FP32 && precision != PLAN_TF32;
   double rate = m->peak[precision] * m->sustained_clock, width = is_low ? 2 : 4;
-  double d = (double)s.d_model, output = (double)s.vocab * d;
+  double d = (double)s.d_model, output = plan_output_weights(&s);
   double tokens = (batch->tokens[0] + batch->tokens[1]) / 2;
   double layers =
       batch->tokens[0] * s.gemm_weights[0] + batch->tokens[1] * (s.gemm_weights[1] - output);
   double columns = (s.gemm_weights[0] + s.gemm_weights[1] - output) / d;
   double layer_bytes = tokens * ELEMENTS_PER_COLUMN * columns * width;
-  double logit_bytes = batch->tokens[1] * ELEMENTS_PER_LOGIT * (double)s.vocab * width;
+  double logit_bytes = batch->tokens[1] * ELEMENTS_PER_LOGIT * output / d * width;
   double update_bytes = (double)model->params.total * (32 + (is_low ? 2 : 0));
   return (PlanRoofline){
       .output = 6 * batch->tokens[1] * output / rate + logit_bytes / m->memory_bandwidth,

@@ -45,6 +45,10 @@ typedef struct {
   double tokens[2];
 } PlanBatch;
 
+/* Number of weights of the output layer, whose GEMMs are computed with the loss. 0 for a model of texts:
+ * its head has few rows, and its shape does not count them. */
+double plan_output_weights(const ModelShape *s);
+
 /* Lower bounds in seconds of the parts of a step, from peak FLOP/s and memory bandwidth. */
 typedef struct {
   double output; /* GEMMs of the output layer and the loss, forward and backward */
@@ -65,6 +69,7 @@ typedef struct {
   bool is_host;          /* the device is the CPU */
   uint64_t parameters;   /* 0: the file does not have it */
   uint32_t batch_tokens; /* tokens per side that fit into a batch */
+  bool has_texts;        /* of a BERT preset: tokens of texts instead of target tokens */
   double tokens;         /* mean target tokens of a step */
   double step;           /* seconds */
   bool has_parts;        /* the file has the time of each kind of operation */

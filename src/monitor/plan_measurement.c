@@ -68,13 +68,15 @@ static Err read_document(PlanMeasurement *m, const json_t *doc, const char *wher
   copy_text(doc, "backend", m->device, sizeof m->device);
   m->is_host = str_starts(m->device, "cpu") || str_starts(m->device, "reference");
   m->step = read_number(doc, "step_ms", NAN) / 1e3;
-  double rate = read_number(doc, "tgt_tok_s", NAN),
+  m->has_texts = !json_object_get(doc, "tgt_tok_s");
+  double rate = read_number(doc, m->has_texts ? "tok_s" : "tgt_tok_s", NAN),
          parameters = read_number(doc, "parameters", 0);
   double capacity = read_number(doc, "batch_tokens", NAN);
   m->tokens = rate * m->step;
   if (!(m->step > 0) || !(m->tokens > 0) || !(capacity >= 1) || capacity > 1e9 ||
       isnan(parameters))
-    return refuse_file(where, "step_ms, tgt_tok_s or batch_tokens is missing or wrong");
+    return refuse_file(
+        where, "step_ms, tgt_tok_s (of texts tok_s) or batch_tokens is missing or wrong");
   m->parameters = (uint64_t)parameters;
   m->batch_tokens = (uint32_t)capacity;
   const json_t *parts = json_object_get(doc, "parts");
@@ -101,7 +103,7 @@ Err plan_measurement_parse(const char *text, size_t len, const char *where,
  * before backward. */
 static double output_share(const Model *model, const PlanBatch *batch) {
   ModelShape s = model->config.family->shape(&model->config);
-  double output = batch->tokens[1] * (double)(s.vocab * s.d_model);
+  double output = batch->tokens[1] * plan_output_weights(&s);
   return output / (batch->tokens[0] * s.gemm_weights[0] + batch->tokens[1] * s.gemm_weights[1]);
 }
 
@@ -117,8 +119,8 @@ void plan_measurement_compute(const PlanMeasurement *m, const char *where, const
   c->backward = grow * backward;
   c->forward = grow * (m->step - backward - c->update);
   c->is_measured = true;
-  snprintf(c->source, sizeof c->source, "measured: %s, %.1f ms for %.0f target tokens%s%s",
-           where, 1e3 * m->step, m->tokens,
+  snprintf(c->source, sizeof c->source, "measured: %s, %.1f ms for %.0f %s%s%s", where,
+           1e3 * m->step, m->tokens, m->has_texts ? "tokens" : "target tokens",
            fabs(grow - 1) > 0.01 ? ", scaled to this batch" : "",
            m->has_parts ? "" : "; its parts by their FLOPs");
 }

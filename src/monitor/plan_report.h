@@ -17,6 +17,7 @@ typedef struct {
   const PlanMachine *machine;
   const char *machine_name; /* value of --machine */
   const char *data;         /* directory of the data set; NULL: none */
+  bool has_texts;           /* the model reads texts, one side, instead of pairs of sentences */
   PlanBatch batch;
   uint32_t batch_tokens; /* tokens per side that fit into a micro-batch */
   size_t bucket_bytes;

@@ -23,12 +23,16 @@ static void add_model(const PlanReport *r, Str *out) {
       in->schedule->buckets, str_of_bytes(bucket, r->bucket_bytes));
 }
 
+static const char *name_tokens(const PlanReport *r) {
+  return r->has_texts ? "tokens" : "target tokens";
+}
+
 static void add_sources(const PlanReport *r, Str *out) {
   const PlanInput *in = &r->input;
   const PlanCompute *c = &in->compute;
   char a[32], b[32];
-  str_addf(out, "batches  %u tokens a side per micro-batch, %.0f target tokens in it (%s)\n",
-           r->batch_tokens, r->batch.tokens[1],
+  str_addf(out, "batches  %u tokens%s per micro-batch, %.0f %s in it (%s)\n", r->batch_tokens,
+           r->has_texts ? "" : " a side", r->batch.tokens[1], name_tokens(r),
            r->data ? "counted in the data set" : "assumed: no padding");
   str_addf(out, "compute  %s in %s: forward %.2f ms, backward %.2f ms, update %.2f ms\n",
            r->machine->about, r->precision, 1e3 * c->forward, 1e3 * c->backward,
@@ -116,9 +120,9 @@ static void add_run(const PlanReport *r, Str *out) {
              fails ? str_of_seconds(mtbf, p->mtbf) : "-", interval, 100 * p->lost);
   }
   str_addf(out,
-           "for %s target tokens; 'lost' is the time of checkpoints, restarts and repeated "
+           "for %s %s; 'lost' is the time of checkpoints, restarts and repeated "
            "steps, %s\n",
-           str_of_count(count, (uint64_t)r->input.total_tokens),
+           str_of_count(count, (uint64_t)r->input.total_tokens), name_tokens(r),
            r->input.faults.save_every ? "with --save-every" : "at the best interval");
 }
 

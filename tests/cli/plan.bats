@@ -98,6 +98,27 @@ near() { awk -v a="$1" -v b="$2" -v p="$3" 'BEGIN { exit !(a > b * (1 - p / 100)
   near "$exposed" "$(awk -v b="$bytes" 'BEGIN { print b / 125 }')" 1
 }
 
+@test "a file of bench train with a BERT preset: its step, and the tokens of a data set of texts" {
+  for i in 5 7 9 12 21 30; do echo "$i"; done > lengths
+  { echo text,class; for i in $(seq 40); do echo "the text number $i is short,$((i % 2))"; done; } > table.csv
+  "$TRIREME" prepare --quiet --task classify --train table.csv --text-column text --label-column class --split 0.1 --vocab-size 60 --out texts > /dev/null
+  vocab=$(wc -l < texts/vocab.txt)
+  "$TRIREME" bench train --preset bert-tiny --vocab-size "$vocab" --lengths lengths --steps 2 --batch-tokens 256 --threads 1 --device cpu --quiet --json > here.json
+  run sizes --preset bert-tiny --vocab-size "$vocab" --machine here.json
+  [ "$status" -eq 0 ]
+  perl -MJSON::PP -e 'undef $/; open $f, "<", "here.json"; $m = decode_json(<$f>); open $f, "<", "json"; $j = decode_json(<$f>);
+    $c = $j->{inputs}{compute}; $tokens = $m->{tok_s} * $m->{step_ms} / 1e3;
+    $whole = ($c->{forward_ms} + $c->{backward_ms}) * $tokens / 256 + $c->{update_ms};
+    die "$whole, measured $m->{step_ms}" unless abs($whole / $m->{step_ms} - 1) < 1e-3;
+    die "a part is negative" if grep { $c->{$_} <= 0 } qw(forward_ms backward_ms update_ms)'
+  "$TRIREME" plan --preset bert-tiny --data texts --machine here.json --nodes 1,2 --link 1Gbit > out
+  # 36 texts of at least 7 tokens fill one batch, or two.
+  grep -q '^batches  256 tokens per micro-batch, [1-9][0-9]* tokens in it (counted in the data set)$' out
+  run ! grep -q 'target tokens\|a side' out
+  run -1 "$TRIREME" plan --preset tiny --data texts --machine h200
+  [[ "$output" == *"texts is a data set for the task classify"* ]]
+}
+
 @test "a file that does not fit the options, or is damaged, is an error" {
   echo '{"bench": "train", "backend": "cpu: x", "preset": "tiny", "precision": "fp32", "batch_tokens": 256, "tgt_tok_s": 1000, "step_ms": 100, "parameters": 7}' > here.json
   run "$TRIREME" plan --machine here.json

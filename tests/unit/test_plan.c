@@ -415,6 +415,29 @@ static void test_measurement_parts_are_scaled_to_the_step(void **state) {
   model_free(model);
 }
 
+/* A step of 1 s for 1,000 tokens of texts: there is no output layer, so two thirds are backward. */
+static void test_measurement_of_texts_has_no_output_layer(void **state) {
+  (void)state;
+  PlanMeasurement m;
+  PlanCompute c;
+  Model *model = plan_preset("bert-tiny");
+  PlanBatch batch = {{2000, 2000}};
+  assert_int_equal(
+      parse("{\"bench\": \"train\", \"backend\": \"cpu: neon\", \"preset\": \"bert-tiny\", "
+            "\"precision\": \"fp32\", \"batch_tokens\": 1024, \"tok_s\": 1000, "
+            "\"step_ms\": 1000}",
+            &m),
+      ERR_OK);
+  assert_true(m.has_texts);
+  plan_measurement_compute(&m, "file", model, &batch, &c);
+  assert_near(c.backward, 2 * 2 / 3.0, 1e-9);
+  assert_near(c.forward, 2 / 3.0, 1e-9);
+  assert_non_null(strstr(c.source, "1000.0 ms for 1000 tokens, scaled"));
+  PlanRoofline r = plan_roofline(plan_machine_find("h200"), PLAN_BF16, model, &batch);
+  assert_true(r.output == 0 && r.layers > 0);
+  model_free(model);
+}
+
 static void test_measurement_wrong_documents_are_errors(void **state) {
   (void)state;
   PlanMeasurement m;
@@ -517,6 +540,7 @@ int main(void) {
       cmocka_unit_test(test_machine_roofline_by_hand),
       cmocka_unit_test(test_machine_without_the_precision_lists_those_it_has),
       cmocka_unit_test(test_measurement_parts_are_scaled_to_the_step),
+      cmocka_unit_test(test_measurement_of_texts_has_no_output_layer),
       cmocka_unit_test(test_measurement_wrong_documents_are_errors),
       cmocka_unit_test(test_link_units),
       cmocka_unit_test(test_link_wrong_values_are_errors),

@@ -102,7 +102,10 @@ static Err store_value(OptSet *set, const OptSpec *s, char **word, int words, So
   for (int w = 0; w < words; w++) TRY(check_word(s, word[w], &number));
   if (source == FROM_TASK) v->has_other_default = true;
   if (source < v->source) return ERR_OK;
-  if (source > v->source || !s->many) clear_value(v);
+  if (source == FROM_LINE && source == v->source && s->repeat == OPT_ONCE)
+    return err_set(ERR_USAGE, "given twice, '%s' and '%s', and takes only one; leave one out",
+                   v->item[0].word[0], word[0]);
+  if (source > v->source || s->repeat != OPT_ALL) clear_value(v);
   v->source = source;
   v->number = number;
   TRY(mem_grow(&v->item, &v->capacity, v->items + 1, sizeof *v->item));

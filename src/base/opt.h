@@ -25,6 +25,14 @@ typedef enum {
 /* name of the group of internal options, which help does not print */
 #define OPT_HIDDEN "Internal"
 
+/* What a repetition of an option on the command line means. In a config file the last line of an
+ * option that is not OPT_ALL counts. */
+typedef enum {
+  OPT_LAST, /* the last value counts, so that scripts can append their own */
+  OPT_ALL,  /* a list: all values are kept */
+  OPT_ONCE, /* an error: a file to read, which would be ignored without a word */
+} OptRepeat;
+
 typedef struct {
   const char *name; /* option name without the two dashes */
   OptType type;
@@ -34,8 +42,8 @@ typedef struct {
   /* For OPT_CHOICE: the allowed values "a|b|c"; "a=old|b" also accepts "old" and stores "a". For
    * OPT_TEXT: values that shell completion suggests; other values are allowed. */
   const char *choices;
-  int most;             /* maximum number of words per occurrence */
-  bool many;            /* The option may be repeated; all occurrences are kept. */
+  int most; /* maximum number of words per occurrence */
+  OptRepeat repeat;
   const char *commands; /* commands that have the option, for example "prepare inspect" */
   const char *group;    /* heading of the option's group in help */
   const char *help;     /* description: one or two sentences, full stop optional */
@@ -123,6 +131,9 @@ void opt_record_all(const OptSet *set, Str *out);
  * options and of their values by the current names. Copies all other lines unchanged. */
 void opt_rename(const char *command, const char *record, Str *out);
 
+/* Sets the function that help calls to append the defaults that an option has in special cases, as
+ * "512 for mlm". NULL, as at the start: there are none. */
+void opt_set_special_defaults(void (*append)(Str *out, const OptSpec *row));
 /* Appends the help of a command; NULL: the list of commands. */
 void opt_help(Str *out, const OptCommand *command);
 void opt_help_aliases(Str *out); /* Appends the list of all aliases. */

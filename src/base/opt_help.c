@@ -51,6 +51,22 @@ static void list_choices(Str *out, const OptSpec *s, const char *separator) {
     str_addf(out, "%s%s", name, *at ? separator : "");
 }
 
+static void (*append_special_defaults)(Str *out, const OptSpec *row);
+
+void opt_set_special_defaults(void (*append)(Str *out, const OptSpec *row)) {
+  append_special_defaults = append;
+}
+
+static void add_default(Str *out, const OptSpec *s) {
+  Str special = {0};
+  const char *initial = s->initial && s->type != OPT_FLAG ? s->initial : "";
+  if (append_special_defaults) append_special_defaults(&special, s);
+  if (*initial || special.len)
+    str_addf(out, " (default %s%s%s)", initial, *initial && special.len ? "; " : "",
+             str_text(&special));
+  free_part(out, &special);
+}
+
 /* Adds an option's description with its choices, its default and "may be repeated". */
 static void add_description(Str *out, const OptSpec *s) {
   str_add(out, s->help);
@@ -58,9 +74,8 @@ static void add_description(Str *out, const OptSpec *s) {
     str_add(out, ": ");
     list_choices(out, s, ", ");
   }
-  if (s->initial && s->initial[0] && s->type != OPT_FLAG)
-    str_addf(out, " (default %s)", s->initial);
-  if (s->many) str_add(out, " (may be repeated)");
+  add_default(out, s);
+  if (s->repeat == OPT_ALL) str_add(out, " (may be repeated)");
 }
 
 /* Adds one line "  left    right" and wraps the right column. */
@@ -337,7 +352,10 @@ void opt_man(Str *out, const char *version) {
       "or a recipe has switched on.\n"
       ".SH VALUES\nCounts take k, M and G (25k = 25000); sizes take k, M and G as powers of "
       "1024; "
-      "times take s, m, h and d. A config file has one \\fIoption = value\\fR per line; later "
+      "times take s, m, h and d. If an option is given twice, the last value counts; those "
+      "that "
+      "may be repeated keep all, and a file to read that is given twice is an error. A config "
+      "file has one \\fIoption = value\\fR per line; later "
       "lines win, and the command line wins over the file.\n"
       ".SH EXIT STATUS\n0 done, 1 the work failed, 2 the call was wrong, 3 a signal "
       "stopped train or prepare, which continues with \\-\\-resume. When the reader of its "

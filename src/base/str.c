@@ -236,6 +236,10 @@ Err str_real(const char *text, double *value) {
   return *rest ? err_set(ERR_USAGE, "'%s' is not a number", text) : ERR_OK;
 }
 
+const char *str_plural(uint64_t number) {
+  return number == 1 ? "" : "s";
+}
+
 char *str_of_count(char *out, uint64_t value) {
   char digits[24];
   int n = snprintf(digits, sizeof digits, "%llu", (unsigned long long)value);

@@ -44,5 +44,7 @@ NODISCARD Err str_real(const char *text, double *value);
 char *str_of_count(char *out, uint64_t value);
 char *str_of_bytes(char *out, uint64_t bytes);
 char *str_of_seconds(char *out, double seconds);
+/* Returns the end of a regular noun after a number: "" after 1, otherwise "s". */
+const char *str_plural(uint64_t number);
 
 #endif

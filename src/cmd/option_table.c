@@ -75,7 +75,55 @@ static void add_general_options(void) {
   }
 }
 
+/* ---- defaults of the tasks ---- */
+
+/* A value in the text of a task's defaults. */
+typedef struct {
+  const char *text;
+  size_t len;
+} TaskDefault;
+
+/* Finds the option in lines "name = value". Its text is NULL if it is not there. */
+static TaskDefault find_default(const char *lines, const char *name) {
+  size_t n = strlen(name);
+  for (const char *at = lines; at && *at; at += strspn(at, "\n")) {
+    size_t line = strcspn(at, "\n");
+    if (strncmp(at, name, n) == 0 && strncmp(at + n, " = ", 3) == 0)
+      return (TaskDefault){.text = at + n + 3, .len = line - n - 3};
+    at += line;
+  }
+  return (TaskDefault){0};
+}
+
+/* Appends "512 for classify", or " and mlm" if the task before, whose default is `last`, has the
+ * same. */
+static void add_task_default(Str *out, const char *task, TaskDefault value, TaskDefault *last) {
+  bool is_same =
+      last->text && last->len == value.len && memcmp(last->text, value.text, value.len) == 0;
+  if (is_same)
+    str_addf(out, " and %s", task);
+  else
+    str_addf(out, "%s%.*s for %s", out->len ? ", " : "", (int)value.len, value.text, task);
+  *last = value;
+}
+
+/* Appends the defaults that tasks have for an option of prepare or of train alone. */
+static void add_task_defaults(Str *out, const OptSpec *row) {
+  TaskDefault value, last = {0};
+  bool is_prepare = strcmp(row->commands, "prepare") == 0;
+  bool is_train = strcmp(row->commands, "train") == 0;
+  for (const PrepareTask *const *task = prepare_tasks; is_prepare && *task; task++) {
+    value = find_default((*task)->defaults, row->name);
+    if (value.text) add_task_default(out, (*task)->name, value, &last);
+  }
+  for (const TaskKind *const *kind = train_tasks; is_train && *kind; kind++) {
+    value = find_default((*kind)->defaults, row->name);
+    if (value.text) add_task_default(out, (*kind)->name, value, &last);
+  }
+}
+
 const OptSpec *cmd_options(void) {
+  opt_set_special_defaults(add_task_defaults);
   if (used) return rows;
   add_general_options();
   for (const TaskKind *const *kind = train_tasks; *kind; kind++) {

@@ -39,19 +39,25 @@ const OptSpec cmd_general_options[] = {
          "Drop pairs whose word counts differ by more than this factor"),
     COUNT("max-word-length", "N", "1000", 1, 0, "prepare", G_CLEAN,
           "Drop pairs with a longer word, in characters"),
-    COUNT("max-tokens", "N", "255", 1, 4095, "prepare", G_CLEAN,
-          "Drop pairs with more tokens on either side"),
+    COUNT(
+        "max-tokens", "N", "255", 1, 4095, "prepare", G_CLEAN,
+        "Drop pairs with more tokens on either side; of texts, classify cuts longer ones, and "
+        "mlm divides them"),
     FLAG("dedup", "prepare", G_CLEAN, "Drop pairs that are equal to an earlier one"),
 
     /* Options of prepare: tokenizer */
-    TEXT("tokenizer", "FILE", NULL, "prepare", G_TOK,
-         "Use this SentencePiece .model; without it one is trained on the training text. With "
-         "--task classify or mlm also the directory of a model, with vocab.txt, "
-         "tokenizer.model, or "
-         "RoBERTa's tokenizer.json or vocab.json and merges.txt"),
+    INPUT("tokenizer", "FILE", NULL, "prepare", G_TOK,
+          "Use this SentencePiece .model; without it one is trained on the training text. With "
+          "--task classify or mlm also the directory of a model, with vocab.txt, "
+          "tokenizer.model, or "
+          "RoBERTa's tokenizer.json or vocab.json and merges.txt"),
     CHOICE("tokenizer-type", "TYPE", "bpe", "bpe|unigram", "prepare", G_TOK,
            "Kind of SentencePiece model to train"),
-    COUNT("vocab-size", "N", "32768", 16, 1000000, "prepare bench doctor plan", G_TOK,
+    COUNT(
+        "vocab-size", "N", "32768", 16, 1000000, "prepare", G_TOK,
+        "Size of the vocabulary to train: SentencePiece, which both languages share; classify "
+        "and mlm train WordPiece, and only if this is given"),
+    COUNT("vocab-size", "N", "32768", 16, 1000000, "bench doctor plan", G_TOK,
           "Size of the vocabulary, which both languages share"),
     REAL("character-coverage", "P", "1.0", 0.5, 1, "prepare", G_TOK,
          "Share of the characters that the tokenizer must cover"),
@@ -109,7 +115,7 @@ const OptSpec cmd_general_options[] = {
     COUNT("steps", "N", "100k", 1, 1e12, "train", "Steps", "Steps (updates) of the whole run"),
     COUNT("epochs", "N", NULL, 1, 1e6, "train", "Steps",
           "Epochs of the whole run; use instead of --steps"),
-    {"max-time", OPT_SECONDS, "TIME", "0", 0, 1e9, NULL, 1, false, "train", "Steps",
+    {"max-time", OPT_SECONDS, "TIME", "0", 0, 1e9, NULL, 1, OPT_LAST, "train", "Steps",
      "Save and stop after this time; it counts this call alone. 0 is no limit"},
     CHOICE("lr-scheduler", "NAME", "noam",
            "noam=transformer|constant=fixed=constant-with-warmup|piecewise|exponential|"
@@ -233,7 +239,7 @@ const OptSpec cmd_general_options[] = {
         "overlap", "yes|no", "yes", "yes=true|no=false", "train plan", "Ranks",
         "Send gradients while the backward pass runs (yes), or all of them after it (no), to "
         "measure what the overlap is worth; the weights are the same"),
-    {"rank-timeout", OPT_SECONDS, "TIME", "6s", 1, 86400, NULL, 1, false, "train", "Ranks",
+    {"rank-timeout", OPT_SECONDS, "TIME", "6s", 1, 86400, NULL, 1, OPT_LAST, "train", "Ranks",
      "Stop the run when a rank has made no progress for this time and for five times its "
      "usual interval"},
     TEXT(
@@ -247,21 +253,22 @@ const OptSpec cmd_general_options[] = {
     FLAG("accept-data", "train", G_RUN,
          "With --resume or --auto-resume: continue although the data set has changed"),
     FLAG("dry-run", "train", G_RUN, "Print the memory and time that the run needs, and exit"),
-    TEXT("model", "DIR", NULL, "translate", "What to translate",
-         "A run (uses its best checkpoint, or the latest), a checkpoint or a model directory"),
-    TEXT("input", "FILE", "-", "translate", "What to translate",
-         "Text to translate, one sentence per line; '-' is standard input"),
+    INPUT("model", "DIR", NULL, "translate", "What to translate",
+          "A run (uses its best checkpoint, or the latest), a checkpoint or a model directory"),
+    INPUT("input", "FILE", "-", "translate", "What to translate",
+          "Text to translate, one sentence per line; '-' is standard input"),
     TEXT("output", "FILE", "-", "translate", "What to translate",
          "Write the translations to a file, which is replaced at the end; '-' is standard "
          "output. Use it "
          "under mpirun, which ignores errors of writing to its standard output"),
-    TEXT("model", "DIR", NULL, "classify", "What to classify",
-         "A classifier: a run (uses its best checkpoint, or the latest), a checkpoint or a "
-         "model "
-         "directory"),
-    TEXT("input", "FILE", "-", "classify", "What to classify",
-         "Texts, one per line, a pair of texts with a tab between; '-' is standard input. With "
-         "--text-column a table: .csv, .tsv or .jsonl, also .gz and .zst"),
+    INPUT("model", "DIR", NULL, "classify", "What to classify",
+          "A classifier: a run (uses its best checkpoint, or the latest), a checkpoint or a "
+          "model "
+          "directory"),
+    INPUT(
+        "input", "FILE", "-", "classify", "What to classify",
+        "Texts, one per line, a pair of texts with a tab between; '-' is standard input. With "
+        "--text-column a table: .csv, .tsv or .jsonl, also .gz and .zst"),
     TEXTS("text-column", "NAME", 1, "classify", "What to classify",
           "Column of the table that has the texts; give it twice for pairs"),
     TEXT("output", "FILE", "-", "classify", "What to classify",
@@ -325,7 +332,7 @@ const OptSpec cmd_general_options[] = {
          "train, translate: file of sentence lengths, source and target per line; train with a "
          "BERT preset: of text lengths, one per line"),
     COUNT("steps", "N", "20", 1, 1000000, "bench", "What to show", "train: steps to measure"),
-    {"time", OPT_SECONDS, "TIME", "3s", 0.01, 86400, NULL, 1, false, "bench", "What to show",
+    {"time", OPT_SECONDS, "TIME", "3s", 0.01, 86400, NULL, 1, OPT_LAST, "bench", "What to show",
      "Time to measure"},
     BYTES("max-bytes", "SIZE", "256M", 4096, 4294967296.0, "bench", "What to show",
           "allreduce: largest array; the smallest has 4 kB"),
@@ -360,9 +367,10 @@ const OptSpec cmd_general_options[] = {
         "ref", "FILE", 1, "score", "Text",
         "Reference translations, one per line; give it once for each reference. Classifiers: a "
         "table (CSV, TSV or JSON lines) with the true labels"),
-    TEXT("hyp", "FILE", "-", "score", "Text",
-         "The system's output; '-' is standard input. Classifiers: a table with a row for each "
-         "text and a column for each class, its probability"),
+    INPUT(
+        "hyp", "FILE", "-", "score", "Text",
+        "The system's output; '-' is standard input. Classifiers: a table with a row for each "
+        "text and a column for each class, its probability"),
     TEXTS("label-column", "NAME", 1, "score", "Text",
           "Classifiers: column of --ref with the label; give it once for each label if a text "
           "may "
@@ -390,8 +398,8 @@ const OptSpec cmd_general_options[] = {
     FLAG("json", "score", G_OUT, "Print JSON with all digits"),
 
     /* Options of import */
-    TEXT("from", "DIR", NULL, "import", "What to import",
-         "Directory of a model of Hugging Face: config.json, weights, tokenizer files"),
+    INPUT("from", "DIR", NULL, "import", "What to import",
+          "Directory of a model of Hugging Face: config.json, weights, tokenizer files"),
     FLAG("pairs", "import", "What to import",
          "The model classifies pairs of texts, such as premise and hypothesis"),
     TEXT("out", "DIR", NULL, "import", G_OUT, "Model directory to write; it must not exist"),
@@ -438,15 +446,17 @@ const OptSpec cmd_general_options[] = {
          "The shared key by which machines know each other; the same file on every machine"),
     TEXT("new-key", "FILE", NULL, "launch", "Machines without ssh",
          "Write a new key for --rdzv-key to this file, which must not exist, and end"),
-    {"join-timeout", OPT_SECONDS, "TIME", "10m", 1, 1e7, NULL, 1, false, "launch", "Machines",
-     "Wait this long for the least number of machines"},
-    {"stall-timeout", OPT_SECONDS, "TIME", NULL, 1, 1e7, NULL, 1, false, "launch", "Restarts",
+    {"join-timeout", OPT_SECONDS, "TIME", "10m", 1, 1e7, NULL, 1, OPT_LAST, "launch",
+     "Machines", "Wait this long for the least number of machines"},
+    {"stall-timeout", OPT_SECONDS, "TIME", NULL, 1, 1e7, NULL, 1, OPT_LAST, "launch",
+     "Restarts",
      "The ranks have failed if none prints or reports anything for this long; train reports "
      "every "
      "micro-batch (default for train: 1h; for others no limit: it must be longer than the "
      "longest "
      "pause between lines)"},
-    {"start-timeout", OPT_SECONDS, "TIME", "2m", 1, 1e7, NULL, 1, false, "launch", "Restarts",
+    {"start-timeout", OPT_SECONDS, "TIME", "2m", 1, 1e7, NULL, 1, OPT_LAST, "launch",
+     "Restarts",
      "A start counts as failed if mpirun has not started every rank within this time"},
     COUNT(
         "max-restarts", "N", "3", 0, 1000000, "launch", "Restarts",
@@ -489,10 +499,10 @@ const OptSpec cmd_general_options[] = {
          "Further mount options, as in /etc/fstab, for every --mount"),
     TEXT("credentials", "FILE", NULL, "cluster", "cluster up",
          "User and password of CIFS drives: lines username=, password=, domain=; mode 0600"),
-    {"install", OPT_FLAG, NULL, "yes", 0, 0, NULL, 1, false, "cluster", "cluster up",
+    {"install", OPT_FLAG, NULL, "yes", 0, 0, NULL, 1, OPT_LAST, "cluster", "cluster up",
      "Install packages that the program needs where they are missing; --no-install reports "
      "them as a failure"},
-    {"doctor", OPT_FLAG, NULL, "yes", 0, 0, NULL, 1, false, "cluster", "cluster up",
+    {"doctor", OPT_FLAG, NULL, "yes", 0, 0, NULL, 1, OPT_LAST, "cluster", "cluster up",
      "Check the machines with 'trireme doctor' at the end; --no-doctor leaves it out"},
     COUNT(
         "host-timeout", "SECONDS", "60", 15, 86400, "cluster", G_HOSTS,
@@ -542,17 +552,17 @@ const OptSpec cmd_general_options[] = {
          "slowest rank"),
     REAL("failures-per-node-day", "N", "0.004", 0, 1e5, "plan", "Failures",
          "Failures of a machine in a day, on average; each stops the run"),
-    {"restart-time", OPT_SECONDS, "TIME", "60s", 0, 1e7, NULL, 1, false, "plan", "Failures",
+    {"restart-time", OPT_SECONDS, "TIME", "60s", 0, 1e7, NULL, 1, OPT_LAST, "plan", "Failures",
      "Time from a failure until training continues"},
-    {"checkpoint-time", OPT_SECONDS, "TIME", NULL, 0.001, 1e7, NULL, 1, false, "plan",
+    {"checkpoint-time", OPT_SECONDS, "TIME", NULL, 0.001, 1e7, NULL, 1, OPT_LAST, "plan",
      "Failures",
      "Time by which a checkpoint delays training (default: the copy of the state to host "
      "memory)"},
     TEXT("svg", "FILE", NULL, "plan", "What to show",
          "Draw speed-up and parts of a step to this file, which is replaced"),
     TEXT("data", "DIR", NULL, "plan", "Model",
-         "The data set: its vocabulary and the packing of its sentences count instead of "
-         "--vocab-size and full batches"),
+         "The data set: its vocabulary and the packing of its sentences or texts count instead "
+         "of --vocab-size and full batches"),
 
     /* Options of help */
     FLAG("man", "help", "Form", "Print the manual as a man page"),

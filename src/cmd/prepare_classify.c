@@ -28,6 +28,31 @@ static const OptSpec *const options[] = {prepare_text_options, label_options, NU
 
 /* ---- options ---- */
 
+/* A column is a text or a label: a label that the model reads in its text would be learned by heart. */
+static Err check_names(const ClassifySpec *s) {
+  const char *const *text = s->text_column, *const *label = s->labels.column;
+  for (size_t i = 0; i < s->texts; i++) TRY(prepare_texts_check_column("text-column", text[i]));
+  if (s->texts == 2 && strcmp(text[0], text[1]) == 0)
+    return err_set(
+        ERR_USAGE,
+        "--text-column %s is given twice, so both texts of a pair would be the same; "
+        "leave one out for single texts, or pass the column of the second text",
+        text[0]);
+  for (size_t i = 0; i < s->labels.columns; i++) {
+    TRY(prepare_texts_check_column("label-column", label[i]));
+    for (size_t k = 0; k < i; k++)
+      if (strcmp(label[i], label[k]) == 0)
+        return err_set(ERR_USAGE, "--label-column %s is given twice; leave one out", label[i]);
+    for (size_t k = 0; k < s->texts; k++)
+      if (strcmp(label[i], text[k]) == 0)
+        return err_set(ERR_USAGE,
+                       "--text-column and --label-column both name the column '%s', so every "
+                       "text would be its own label; pass two different columns",
+                       label[i]);
+  }
+  return ERR_OK;
+}
+
 static Err fill_columns(ClassifySpec *s, const OptSet *opts) {
   const char **text = NULL, **label = NULL;
   Err err = prepare_texts_list(opts, "text-column", &text, &s->texts);
@@ -43,14 +68,7 @@ static Err fill_columns(ClassifySpec *s, const OptSet *opts) {
                    s->texts);
   if (s->labels.columns == 0)
     return err_set(ERR_USAGE, "pass the column of the labels: --label-column NAME");
-  for (size_t i = 0; i < s->texts; i++) TRY(prepare_texts_check_column("text-column", text[i]));
-  for (size_t i = 0; i < s->labels.columns; i++) {
-    TRY(prepare_texts_check_column("label-column", label[i]));
-    for (size_t k = 0; k < i; k++)
-      if (strcmp(label[i], label[k]) == 0)
-        return err_set(ERR_USAGE, "--label-column %s is given twice; leave one out", label[i]);
-  }
-  return ERR_OK;
+  return check_names(s);
 }
 
 static Err fill_labels(ClassifySpec *s, const OptSet *opts) {

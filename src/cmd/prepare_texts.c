@@ -19,10 +19,10 @@ const OptSpec prepare_text_options[] = {
         "are CSV, "
         "TSV or JSON lines, also .gz or .zst, one file each for --train (or several), --valid "
         "and --test. mlm without it: plain text, one text per line"),
-    {"split", OPT_TEXT, "VALID [TEST]", NULL, 0, 0, NULL, 2, false, "prepare", GROUP,
+    {"split", OPT_TEXT, "VALID [TEST]", NULL, 0, 0, NULL, 2, OPT_LAST, "prepare", GROUP,
      "Take this share of the training rows for validation, for example 0.1, and another share "
      "for test; every class loses the same share, and --seed selects the rows"},
-    TEXT(
+    INPUT(
         "vocab", "FILE", NULL, "prepare", GROUP,
         "Use this WordPiece vocabulary (vocab.txt of a BERT model), or the byte-level BPE of a "
         "RoBERTa model (vocab.json, with merges.txt beside it). Without it and --tokenizer, "

@@ -185,20 +185,24 @@ static void print_split(const Meta *m, Split s) {
   const MetaSplit *split = &m->split[s];
   const MetaTextCounts *counts = &m->classify->counts[s];
   if (split->lines == 0) return;
-  printf("%-10s %s texts, %s in %zu %s\n", split_name[s], str_of_count(a, split->pairs),
-         str_of_bytes(b, sum_shard_bytes(split)), split->shards,
-         split->shards == 1 ? "shard" : "shards");
+  printf("%-10s %s text%s, %s in %zu shard%s\n", split_name[s], str_of_count(a, split->pairs),
+         str_plural(split->pairs), str_of_bytes(b, sum_shard_bytes(split)), split->shards,
+         str_plural(split->shards));
   printf("%-10s %s tokens, mean %.1f, longest %llu, from %s of text\n", "",
          str_of_count(a, split->tokens[0]), (double)split->tokens[0] / (double)split->pairs,
          (unsigned long long)split->longest[0], str_of_bytes(b, split->text_bytes[0]));
   bool is_labeled = m->classify->kind != LABEL_NONE;
+  const char *cut = is_labeled ? "were cut to" : "were divided into texts of";
+  const char *empty = is_labeled ? "have no word" : "without a word were left out";
+  if (counts->cut == 1) cut = is_labeled ? "was cut to" : "was divided into texts of";
+  if (counts->empty == 1) empty = is_labeled ? "has no word" : "without a word was left out";
   if (counts->cut)
-    printf("%-10s %s %s %s tokens\n", "", str_of_count(a, counts->cut),
-           is_labeled ? "texts were cut to" : "longer texts were divided into texts of",
+    printf("%-10s %s %stext%s %s %s tokens\n", "", str_of_count(a, counts->cut),
+           is_labeled ? "" : "longer ", str_plural(counts->cut), cut,
            str_of_count(d, m->max_tokens));
   if (counts->empty)
-    printf("%-10s %s %s\n", "", str_of_count(a, counts->empty),
-           is_labeled ? "texts have no word" : "texts without a word were left out");
+    printf("%-10s %s text%s %s\n", "", str_of_count(a, counts->empty),
+           str_plural(counts->empty), empty);
 }
 
 /* Prints how many texts of each split have each label. */
@@ -207,7 +211,8 @@ static void print_labels(const Meta *m) {
   static const char *const title[LABEL_KINDS] = {"classes", "labels, any number for a text",
                                                  "values", "labels"};
   char number[32];
-  printf("\n%zu %s", c->labels, title[c->kind]);
+  bool is_value = c->kind == LABEL_NUMBER && c->labels == 1;
+  printf("\n%zu %s", c->labels, is_value ? "value" : title[c->kind]);
   if (c->has_threshold) printf("; 1 is %g and more", c->threshold);
   printf("\n");
   for (int s = 0; s < SPLITS; s++)

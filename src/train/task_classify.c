@@ -54,6 +54,16 @@ static Err open_weights(ClassifyTask *t, const char *text) {
   return class_weights_read(text, &t->texts.data.meta, &t->has_weights, t->weight);
 }
 
+/* The squared error of numbers has no probabilities to smooth. */
+static Err check_smoothing(const ClassifyTask *t, double smoothing) {
+  const Meta *m = &t->texts.data.meta;
+  if (m->classify->kind != LABEL_NUMBER || smoothing == 0) return ERR_OK;
+  return err_set(ERR_USAGE,
+                 "--label-smoothing %g needs classes, but the labels of this data set are "
+                 "numbers; leave it out, or pass --label-smoothing 0",
+                 smoothing);
+}
+
 static Err open_validation(ClassifyTask *t, const TaskSpec *spec) {
   const ClassifyOptions *options = spec->options;
   bool shows = comm_rank(spec->comm) == 0;
@@ -83,6 +93,7 @@ static Err open_task(Task **out, const TaskSpec *spec) {
   t->texts.task.kind = &classify_task;
   Err err = open_data(t, spec);
   if (!err) err = open_weights(t, options->class_weights);
+  if (!err) err = check_smoothing(t, options->smoothing);
   if (!err && spec->validates) err = open_validation(t, spec);
   if (err)
     close_task(&t->texts.task);
@@ -97,11 +108,13 @@ static void describe_data(const Task *task) {
   const ClassifyTask *t = (const ClassifyTask *)task;
   const Meta *m = &t->texts.data.meta;
   char texts[32];
+  uint64_t examples = t->texts.data.order.pairs;
+  bool is_number = m->classify->kind == LABEL_NUMBER && m->classify->labels == 1;
   dataset_warn_windows(&t->texts.data);
-  log_info("data     %s: %s %s, %zu %s, vocabulary %d", t->texts.data.dir,
-           str_of_count(texts, t->texts.data.order.pairs),
-           m->classify->texts == 2 ? "pairs" : "texts", m->classify->labels,
-           nouns[m->classify->kind], m->vocab);
+  log_info("data     %s: %s %s%s, %zu %s, vocabulary %d", t->texts.data.dir,
+           str_of_count(texts, examples), m->classify->texts == 2 ? "pair" : "text",
+           str_plural(examples), m->classify->labels,
+           is_number ? "number" : nouns[m->classify->kind], m->vocab);
 }
 
 /* ---- batches ---- */
@@ -193,6 +206,7 @@ static Err read_options(void *own, const OptSet *opts) {
   o->class_weights = opt_text(opts, "class-weights");
   o->metric = opt_text(opts, "metric");
   o->samples = (size_t)opt_count(opts, "samples");
+  o->smoothing = opt_real(opts, "label-smoothing");
   return ERR_OK;
 }
 

@@ -9,6 +9,7 @@ typedef struct {
   const char *class_weights; /* none, balanced or a list */
   const char *metric;        /* metric that selects the best checkpoint, or "auto" */
   size_t samples;            /* number of texts that a validation prints */
+  double smoothing;          /* of the labels; must be 0 if they are numbers */
 } ClassifyOptions;
 
 extern const TaskKind classify_task;

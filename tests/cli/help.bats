@@ -44,6 +44,31 @@ options() {
   grep -qF -e '\-\-version' page
 }
 
+@test "help gives the defaults of each task" {
+  "$TRIREME" help prepare | tr -s '\n ' ' ' > page
+  grep -qF 'mlm divides them (default 255; 512 for classify and mlm)' page
+  grep -qF 'classify and mlm train WordPiece, and only if this is given (default 32768)' page
+  "$TRIREME" help train | tr -s '\n ' ' ' > page
+  grep -qF '(default 1e-9; 1e-8 for classify, 1e-6 for mlm)' page
+  grep -qF 'use instead of --steps (default 3 for classify, 10 for mlm)' page
+  "$TRIREME" help bench | tr -s '\n ' ' ' > page
+  grep -qF 'which both languages share (default 32768)' page
+}
+
+@test "a file to read that is given twice is refused, other values are replaced" {
+  printf 'a b c d\n' > ref
+  run "$TRIREME" score --ref ref --hyp none --hyp ref
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"--hyp: given twice, 'none' and 'ref', and takes only one; leave one out"* ]]
+  for command in translate classify; do
+    run "$TRIREME" $command --model m --input a --input b
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--input: given twice"* ]]
+  done
+  printf 'hyp = none\n' > conf
+  "$TRIREME" score --ref ref --config conf --hyp ref --width 1 --width 0 | grep -q '^BLEU.* = 100 '
+}
+
 @test "--no-NAME switches off what a config file has switched on" {
   printf 'json = yes\n' > conf
   printf 'a\n' > ref

@@ -192,10 +192,24 @@ table() {
   refused "--min-words is not an option of prepare --task classify" --train train.csv --min-words 2
   refused "takes one file with --task classify" --train train.csv train.csv
   refused "--label-column class is given twice" --train train.csv --label-column class
+  refused "--text-column text is given twice, so both texts of a pair would be the same" --train train.csv --text-column text
+  refused "--text-column and --label-column both name the column 'text'" --train train.csv --label-column text
+  refused "--text-column and --label-column both name the column 'class'" --train train.csv --text-column class
+  refused "--valid: given twice, 'none.csv' and 'train.csv'" --train train.csv --valid none.csv --valid train.csv
+  refused "--vocab: given twice, 'vocab.txt' and 'other.txt'" --train train.csv --vocab other.txt
   run -2 "$TRIREME" prepare --task classify --train train.csv --text-column text --label-column class --out refused
   [[ "$output" == *"pass the tokenizer: --vocab"* ]]
   run -2 "$TRIREME" prepare --train a b --valid a b --text-column text --out refused
   [[ "$output" == *"--text-column is not an option of prepare --task translate"* ]]
+}
+
+@test "a count of one is followed by a singular" {
+  table one.csv text,score 'a b c d e f a b c d e f a b c d,0.5'
+  prepare singular --label-column score --label-type number --valid one.csv --max-tokens 12 > /dev/null
+  run -0 "$TRIREME" inspect singular
+  grep -q '^valid      1 text, .* in 1 shard$' <<< "$output"
+  grep -q '^           1 text was cut to 12 tokens$' <<< "$output"
+  grep -q '^1 value$' <<< "$output"
 }
 
 @test "too few --batch-tokens are answered with the number that the longest text needs" {

@@ -28,9 +28,10 @@ teardown() {
 
 # call OUT [OPTION…]: sets $command to a prepare call with the text and options of the reference.
 call() {
-  local out=$1
+  local out=$1 valid=(--valid va vb)
   shift
-  command=("$TRIREME" prepare --quiet --valid va vb --vocab-size 100 --shard-size 24k --out "$out" "$@")
+  if [[ " $* " == *" --valid "* ]]; then valid=(); fi # given twice it is an error
+  command=("$TRIREME" prepare --quiet "${valid[@]}" --vocab-size 100 --shard-size 24k --out "$out" "$@")
 }
 
 prepare() {

@@ -401,6 +401,7 @@ samples() {
   refused "--metric mcc is not defined: a text of this data set may have several labels" labels --metric mcc
   refused "--metric auc is not defined: the labels of this data set are numbers" numbers --metric auc
   refused "--class-weights balanced needs classes" numbers --class-weights balanced
+  refused "--label-smoothing 0.1 needs classes, but the labels of this data set are numbers" numbers --label-smoothing 0.1
   for list in 1 1,2,3 1,x 1,0 1,-1 1,nan 1,inf "," ''; do
     refused "--class-weights '$list' is neither none, balanced nor a list of 2 numbers" classes --class-weights "$list"
   done

@@ -24,6 +24,7 @@ static const OptSpec specs[] = {
      "Which wood"},
     {"pair", OPT_TEXT, "A B", NULL, 0, 0, NULL, 2, false, "row", "C", "One or two words"},
     {"file", OPT_TEXT, "A B", NULL, 0, 0, NULL, 2, true, "row", "C", "Again and again"},
+    {"input", OPT_TEXT, "FILE", NULL, 0, 0, NULL, 1, OPT_ONCE, "row", "C", "Text to read"},
     {"config", OPT_TEXT, "FILE", NULL, 0, 0, NULL, 1, false, "*", "C", "A file of these"},
     {"mast", OPT_COUNT, "N", "2", 0, 0, NULL, 1, false, "sail", "A", "How many masts"},
     {0},
@@ -182,6 +183,23 @@ static void test_opt_repeated_option_keeps_all_or_last(void **state) {
   assert_null(opt_word(set, "file", 1, 1));
   assert_string_equal(opt_word(set, "file", 2, 1), "e");
   assert_string_equal(opt_text(set, "file"), "d"); /* first word of the last --file */
+  opt_free(set);
+}
+
+static void test_opt_file_to_read_given_twice_is_refused(void **state) {
+  (void)state;
+  OptSet *set;
+  assert_refused("--input|a|--input|b",
+                 "--input: given twice, 'a' and 'b', and takes only one; leave one out");
+  assert_refused("--input=a|--input|a", "--input: given twice");
+  /* A default and a config file are not repetitions, in any order. */
+  OK(parse(&set, "--input|a"));
+  OK(config(set, "input = b\ninput = c\n"));
+  assert_string_equal(opt_text(set, "input"), "a");
+  opt_free(set);
+  OK(parse(&set, ""));
+  OK(config(set, "input = b\ninput = c\n"));
+  assert_string_equal(opt_text(set, "input"), "c");
   opt_free(set);
 }
 
@@ -514,6 +532,24 @@ static void test_cmd_options_help_fits_80_columns(void **state) {
   str_free(&out);
 }
 
+static void append_fast_default(Str *out, const OptSpec *row) {
+  if (strcmp(row->name, "rate") == 0) str_add(out, "0.5 for a race");
+  if (strcmp(row->name, "kind") == 0) str_add(out, "ash for a race");
+}
+
+static void test_opt_help_has_special_defaults(void **state) {
+  (void)state;
+  Str out = {0};
+  opt_set_special_defaults(append_fast_default);
+  opt_help(&out, opt_command("row"));
+  opt_set_special_defaults(NULL);
+  OK(str_check(&out));
+  assert_non_null(strstr(out.s, "How fast (default 0.5 for a race)"));
+  assert_non_null(strstr(out.s, "Which wood: oak, ash, elm (default oak; ash for a"));
+  assert_non_null(strstr(out.s, "How many (default 5)"));
+  str_free(&out);
+}
+
 static int use_own_tables(void **state) {
   (void)state;
   opt_tables(specs, commands, NULL);
@@ -530,6 +566,7 @@ int main(void) {
       OWN(test_opt_flag_is_switched_off_by_no),
       OWN(test_opt_flag_takes_no_following_word),
       OWN(test_opt_repeated_option_keeps_all_or_last),
+      OWN(test_opt_file_to_read_given_twice_is_refused),
       OWN(test_opt_odd_values_are_accepted),
       OWN(test_opt_wrong_calls_are_errors_with_the_reason),
       OWN(test_opt_misspelt_command_suggests_the_nearest),
@@ -539,6 +576,7 @@ int main(void) {
       OWN(test_opt_line_overrides_config_overrides_recipe),
       OWN(test_opt_config_option_reads_the_file),
       OWN(test_opt_record_parses_to_the_same_options),
+      OWN(test_opt_help_has_special_defaults),
       cmocka_unit_test(test_cmd_options_every_row_is_valid),
       cmocka_unit_test(test_cmd_options_help_fits_80_columns),
   };

@@ -236,8 +236,10 @@ static void add_confusion(const Score *s, Str *out) {
 }
 
 static Err print_one(const Score *s, Str *out) {
-  str_addf(out, "%zu texts, %zu %s\n\n", s->labels.texts, s->labels.classes,
-           s->labels.kind == CLASSIFY_ONE ? "classes" : "labels");
+  bool is_one = s->labels.kind == CLASSIFY_ONE;
+  str_addf(out, "%zu text%s, %zu %s%s\n\n", s->labels.texts, str_plural(s->labels.texts),
+           s->labels.classes, is_one ? "classes" : "label",
+           is_one ? "" : str_plural(s->labels.classes));
   for (int i = 0; i < CLASSIFY_SCORES; i++) {
     if (is_undefined(s, i)) continue;
     str_addf(out, "%-18s", classify_title(i));

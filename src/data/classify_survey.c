@@ -44,8 +44,9 @@ static Err check_split(const ClassifyWork *w) {
   for (int s = SPLIT_VALID; s < SPLITS; s++) {
     if (w->spec->share[s] > 0 && rows[s] == 0)
       return err_set(ERR_WORK,
-                     "--split %g of %zu rows is no %s text; pass a larger share, or more rows",
-                     w->spec->share[s], w->rows, s == SPLIT_VALID ? "validation" : "test");
+                     "--split %g of %zu row%s is no %s text; pass a larger share, or more rows",
+                     w->spec->share[s], w->rows, str_plural(w->rows),
+                     s == SPLIT_VALID ? "validation" : "test");
   }
   return ERR_OK;
 }
@@ -93,8 +94,9 @@ static Err train_on_sample(const ClassifySpec *spec, Sample *sample, const char 
   char texts[32], wanted[32], got[32];
   size_t size;
   sample_sort(sample);
-  log_info("learn: a WordPiece vocabulary of %s pieces from %s texts",
-           str_of_count(wanted, spec->vocab_size), str_of_count(texts, sample->size));
+  log_info("learn: a WordPiece vocabulary of %s pieces from %s text%s",
+           str_of_count(wanted, spec->vocab_size), str_of_count(texts, sample->size),
+           str_plural(sample->size));
   ProgressWait wait;
   progress_wait_begin(&wait, "learn");
   Err err = wordpiece_train(&training, sample_line, sample, path, &size);

@@ -189,8 +189,9 @@ static Err read_separated(Table *t, bool *is_end) {
   if (*is_end) return ERR_OK;
   if (t->fields != t->width)
     return err_set(ERR_WORK,
-                   "%s:%llu: the row has %zu fields, but the first row names %zu columns",
-                   input_path(t->in), (unsigned long long)t->line, t->fields, t->width);
+                   "%s:%llu: the row has %zu field%s, but the first row names %zu column%s",
+                   input_path(t->in), (unsigned long long)t->line, t->fields,
+                   str_plural(t->fields), t->width, str_plural(t->width));
   for (size_t c = 0; c < t->columns; c++) {
     t->found[c].text = get_field(t, t->source[c], &t->found[c].len);
   }

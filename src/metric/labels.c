@@ -273,9 +273,9 @@ static Err read_texts(const Labels *l, Table *t, const char *path, double *p) {
   if (rows != l->rows)
     return err_set(
         ERR_WORK,
-        "%s has %zu rows, but the reference has %zu: each text needs its label; check "
+        "%s has %zu row%s, but the reference has %zu: each text needs its label; check "
         "that both belong to the same texts",
-        path, rows, l->rows);
+        path, rows, str_plural(rows), l->rows);
   return ERR_OK;
 }
 

@@ -171,10 +171,12 @@ static void describe_config(const ModelConfig *config, char *out, size_t size) {
   static const char *const heads[] = {"no head", "softmax head", "sigmoid head",
                                       "regression head", "masked-language-model head"};
   const BertConfig *c = bert_config(config);
-  int n = snprintf(out, size, "BERT, d %d, ffn %d, %d layers, %d heads, %s", c->d_model,
-                   c->ffn_dim, c->layers, c->heads, heads[c->head]);
+  int n = snprintf(out, size, "BERT, d %d, ffn %d, %d layer%s, %d head%s, %s", c->d_model,
+                   c->ffn_dim, c->layers, str_plural((uint64_t)c->layers), c->heads,
+                   str_plural((uint64_t)c->heads), heads[c->head]);
   if (bert_is_classifier(c) && n > 0 && (size_t)n < size)
-    snprintf(out + n, size - (size_t)n, " of %d labels", c->labels);
+    snprintf(out + n, size - (size_t)n, " of %d label%s", c->labels,
+             str_plural((uint64_t)c->labels));
 }
 
 /* The last layer computes only keys and values of every token if the model has a head; the few

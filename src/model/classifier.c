@@ -77,7 +77,7 @@ static Err read_labels(Classifier *c, const StoreSums *sums, const char *dir) {
   if (!place_exists(path))
     return err_set(
         ERR_WORK,
-        "%s is missing: it has the names of the model's %d labels, one per line; copy "
+        "%s is missing: it has the names of the model's labels (%d), one per line; copy "
         "the model again",
         path, c->config->labels);
   TRY(store_check_file(sums, dir, "labels.txt"));

@@ -29,6 +29,14 @@ static Err refuse_form(const Export *e, const char *why) {
       e->dir, why, class_name[find_form(&e->bert)]);
 }
 
+/* Refuses a model whose texts the tokenizers of transformers would give other ids. */
+static Err refuse_tokenizer(const Export *e, const char *why) {
+  return err_set(ERR_WORK,
+                 "%s cannot be exported to Hugging Face: %s. To export it, prepare the texts "
+                 "with --vocab vocab.txt or --vocab-size N (WordPiece), and train it on these",
+                 e->dir, why);
+}
+
 Err export_check_bert(const Export *e) {
   const BertConfig *c = &e->bert;
   HfBertForm form = find_form(c);
@@ -43,9 +51,15 @@ Err export_check_bert(const Export *e) {
   if (form == HF_ROBERTA && c->head == BERT_HEAD_MLM && c->activation != ACT_GELU)
     return refuse_form(e, "its activation is not gelu");
   if (export_has_file(e, "tokenizer.model"))
-    return refuse_form(e, "its tokenizer is a SentencePiece model");
+    return refuse_tokenizer(
+        e,
+        "its tokenizer is a SentencePiece model, and the tokenizers of BERT "
+        "in transformers are WordPiece and byte-level BPE");
   if (export_has_file(e, "tokenizer.json") && c->has_pairs && c->segments > 1)
-    return refuse_form(e, "it has two segments, and RoBERTa's tokenizer, which gives one");
+    return refuse_tokenizer(
+        e,
+        "it reads pairs of texts as two segments, and its byte-level BPE is "
+        "in transformers RobertaTokenizer, which gives one");
   return ERR_OK;
 }
 

@@ -55,6 +55,11 @@ static Err read_sizes(BertConfig *c, HfBertForm form, const Keys *keys, const Hf
   TRY(hf_int(hf, keys->d, 1, 1 << 16, 768, &c->d_model));
   TRY(hf_int(hf, keys->layers, 1, 250, is_distil ? 6 : 12, &c->layers));
   TRY(hf_int(hf, keys->heads, 1, 1 << 10, 12, &c->heads));
+  if (c->d_model % c->heads != 0)
+    return err_set(ERR_WORK,
+                   "%s: \"%s\" is %d, which is not a multiple of \"%s\", %d: every attention "
+                   "head has the same size; use the config.json of this model",
+                   hf->path, keys->d, c->d_model, keys->heads, c->heads);
   TRY(hf_int(hf, keys->ffn, 1, 1 << 18, 3072, &c->ffn_dim));
   TRY(hf_int(hf, "max_position_embeddings", 1, 1 << 16, 512, &c->max_positions));
   if (is_distil) return ERR_OK;

@@ -118,7 +118,7 @@ static Err check_unused(const BertImport *m) {
     if (unused++ < NAMES_SHOWN) str_addf(&list, "%s%s", list.len ? ", " : "", name);
   }
   if (!err && unused)
-    log_info("not used: %zu tensors: %s%s", unused, str_text(&list),
+    log_info("not used: %zu tensor%s: %s%s", unused, str_plural(unused), str_text(&list),
              unused > NAMES_SHOWN ? ", …" : "");
   str_free(&list);
   return err;

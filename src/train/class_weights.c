@@ -18,10 +18,11 @@ static void balance_labels(const Meta *m, float *weight) {
 }
 
 static Err refuse_list(const char *text, size_t labels) {
-  return err_set(ERR_USAGE,
-                 "--class-weights '%.200s' is neither none, balanced nor a list of %zu numbers "
-                 "above 0 and at most %g, separated by commas, in the order of labels.txt",
-                 text, labels, WEIGHT_MAX);
+  return err_set(
+      ERR_USAGE,
+      "--class-weights '%.200s' is neither none, balanced nor a list of %zu number%s "
+      "above 0 and at most %g, separated by commas, in the order of labels.txt",
+      text, labels, str_plural(labels), WEIGHT_MAX);
 }
 
 static Err parse_list(const char *text, size_t labels, float *weight) {

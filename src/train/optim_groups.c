@@ -1,10 +1,11 @@
 /* Divides the flat parameters into optimizer groups: adjacent weights with the same settings are one
- * group. Depends on base/mem. */
+ * group. Depends on base/mem, base/str. */
 #include "train/optim_groups.h"
 
 #include <math.h>
 
 #include "base/mem.h"
+#include "base/str.h"
 
 static bool has_lr_decay(const GroupSpec *s) {
   return s->layer_lr_decay != 0 && s->layer_lr_decay != 1;
@@ -17,8 +18,8 @@ static Err check_layers(const Params *p, const GroupSpec *s) {
                    "leave it out",
                    s->freeze_layers ? "--freeze-layers" : "--layer-lr-decay");
   if (s->freeze_layers > p->layers)
-    return err_set(ERR_USAGE, "--freeze-layers %u: the model has only %u layers; pass 0 to %u",
-                   s->freeze_layers, p->layers, p->layers);
+    return err_set(ERR_USAGE, "--freeze-layers %u: the model has only %u layer%s; pass 0 to %u",
+                   s->freeze_layers, p->layers, str_plural(p->layers), p->layers);
   return ERR_OK;
 }
 

@@ -83,9 +83,10 @@ static void describe_data(const Task *task) {
   const TextTask *t = (const TextTask *)task;
   char texts[32], tokens[32];
   dataset_warn_windows(&t->data);
-  log_info("data     %s: %s texts, %s tokens, vocabulary %d; %g %% of the tokens are masked",
+  log_info("data     %s: %s text%s, %s tokens, vocabulary %d; %g %% of the tokens are masked",
            t->data.dir, str_of_count(texts, t->data.order.pairs),
-           str_of_count(tokens, task->tokens), t->data.meta.vocab, 100 * t->mask_rate);
+           str_plural(t->data.order.pairs), str_of_count(tokens, task->tokens),
+           t->data.meta.vocab, 100 * t->mask_rate);
 }
 
 static Err next_batch(Task *task, TaskBatch *out) {

@@ -126,7 +126,7 @@ refused() {
   refused 1 "ref.csv has no column 'klass'; its columns are text, class" --ref ref.csv --label-column klass --hyp hyp.csv
   refused 2 "should end with .csv" --ref ref.csv --label-column class --hyp hyp
   printf 'a,b\n0.9,0.1\n' > short.csv
-  refused 1 "short.csv has 1 rows, but the reference has 2" --ref ref.csv --label-column class --hyp short.csv
+  refused 1 "short.csv has 1 row, but the reference has 2" --ref ref.csv --label-column class --hyp short.csv
   printf 'a,b\n0.9,0.1\n1.2,-0.2\n' > wrong.csv
   refused 1 "wrong.csv:3: column 'a' has '1.2', which is not a probability from 0 to 1" --ref ref.csv --label-column class --hyp wrong.csv
   printf 'id,a,b,c\n7,0.9,0.1,0\n8,0.1,0.3,0.6\n' > more.csv

@@ -307,6 +307,16 @@ static void test_export_hf_of_another_bert_names_its_form(void **state) {
   assert_bert_refused(&c, "is not 1e-12, a form that DistilBert of");
 }
 
+static void test_export_hf_of_sentencepiece_classifier_says_what_to_prepare(void **state) {
+  Export e = {.dir = "model", .sums = {.files = 1}};
+  (void)state;
+  OK(bert_preset(&e.bert, "bert-tiny"));
+  strcpy(e.sums.file[0].name, "tokenizer.model");
+  assert_int_equal(export_hf.check(&e), ERR_WORK);
+  assert_says("its tokenizer is a SentencePiece model");
+  assert_says("prepare the texts with --vocab vocab.txt or --vocab-size N");
+}
+
 static void test_export_never_replaces_a_directory(void **state) {
   Exported exported;
   (void)state;
@@ -325,6 +335,7 @@ int main(void) {
       cmocka_unit_test(test_export_hf_fills_missing_biases_with_zeros),
       cmocka_unit_test(test_export_hf_of_another_form_names_it_and_ctranslate2),
       cmocka_unit_test(test_export_hf_of_another_bert_names_its_form),
+      cmocka_unit_test(test_export_hf_of_sentencepiece_classifier_says_what_to_prepare),
       cmocka_unit_test(test_export_never_replaces_a_directory),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

@@ -289,7 +289,8 @@ static void test_import_of_weights_of_other_shapes_is_refused(void **state) {
   assert_refused("bert", "config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1",
                  "has no tensor 'bert.encoder.layer.1.");
   assert_refused("bert", "config.json", "\"num_attention_heads\": 4",
-                 "\"num_attention_heads\": 5", "--heads 5 does not divide");
+                 "\"num_attention_heads\": 5",
+                 "is not a multiple of \"num_attention_heads\", 5");
   assert_refused("bert", "config.json", "\"2\": \"threat\"", "\"2\": \"threat\", \"3\": \"x\"",
                  "'classifier.weight' has 2 dimensions (3, 32)");
   assert_refused("bert", "config.json", "\"2\": \"threat\"", "\"4\": \"threat\"",

@@ -149,7 +149,7 @@ static void test_missing_column_is_named_with_those_that_exist(void **state) {
 static void test_ragged_row_is_named_by_line(void **state) {
   (void)state;
   WRONG("a.csv", "class,text\n1,\"a\nb\"\n2\n",
-        "a.csv:4: the row has 1 fields, but the first row names 2");
+        "a.csv:4: the row has 1 field, but the first row names 2");
   WRONG("a.csv", "class,text\n1,a,b\n", "a.csv:2: the row has 3 fields");
 }
 

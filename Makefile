@@ -107,9 +107,10 @@ $(BUILD)/libtrireme-board.so: $(board_sources) $(page_files) src/monitor/board.h
 	$(call say,PLUGIN)$(CC) $(CPPFLAGS) -DPAGE_DIR='"$(page)"' $(CFLAGS) -fPIC -shared $(board_sources) $(PROBED_MICROHTTPD) -o $@
 
 # The CUDA plug-in is built if nvcc is found: for those of the architectures below that nvcc supports
-# (72 and 87 are Jetson boards), or for the one given by `make CUDA_ARCH=90a`. CUDA_PTX is the
+# (72 and 87 are Jetson boards, 100 is Blackwell in data centers and 120 in workstations), or for the
+# one given by `make CUDA_ARCH=90a`, which takes a fraction of the time. CUDA_PTX is the
 # architecture of the PTX that the driver compiles for newer GPUs; CUDA_PTX=none omits it.
-CUDA_ARCH ?= 72 75 80 86 87 89 90a
+CUDA_ARCH ?= 72 75 80 86 87 89 90a 100 120
 CUDA_PTX  ?= 90
 cuda_obj  := $(patsubst %,$(BUILD)/%.o,$(wildcard src/backend/cuda/*.c src/backend/cuda/*.cu))
 comma     := ,

@@ -120,16 +120,12 @@ static void read_plan(BoardRun *r, const char *path) {
   str_free(&config);
 }
 
-static bool is_same_time(struct timespec a, struct timespec b) {
-  return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
-}
-
 /* Looks whether the run's config has changed, as by a process that continues with more steps. */
 static bool look_at_config(BoardRun *r) {
   char path[FILE_PATH_MAX];
   struct stat st;
   if (file_join(path, r->path, "config") || stat(path, &st) != 0) return false;
-  if (is_same_time(st.st_mtim, r->configured)) return false;
+  if (series_is_same_time(st.st_mtim, r->configured)) return false;
   r->configured = st.st_mtim;
   read_plan(r, path);
   return true;
@@ -138,7 +134,7 @@ static bool look_at_config(BoardRun *r) {
 /* Looks whether the run's metrics.jsonl has changed. */
 static bool look_at_metrics(BoardRun *r, const struct stat *st) {
   uint64_t size = (uint64_t)st->st_size;
-  if (size == r->size && is_same_time(st->st_mtim, r->written)) return false;
+  if (size == r->size && series_is_same_time(st->st_mtim, r->written)) return false;
   r->size = size;
   r->written = st->st_mtim;
   read_tail(r);

@@ -57,15 +57,30 @@ void series_free(Series *s) {
   s->generation++;
 }
 
-/* Returns true if the file is the one that was last looked at, and has at most grown. Records are only
- * appended: one that was changed and has the same size was written anew. The inode does not tell, as a
- * new file may get that of the one before. */
+bool series_is_same_time(struct timespec a, struct timespec b) {
+  return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+/* Returns false if the file has other bytes than those that were read last: it was written anew, under
+ * the same name. */
+static bool is_same_file(const Series *s) {
+  char tail[SERIES_TAIL];
+  const SeriesData *d = s->exact;
+  int fd = open_metrics(s->path);
+  if (fd < 0) return true; /* removed: what was read stays */
+  size_t got = read_at(fd, tail, d->tail_len, d->offset - d->tail_len);
+  close(fd);
+  return got == d->tail_len && memcmp(tail, d->tail, got) == 0;
+}
+
+/* Returns true if the file is the one that was last looked at, and has at most grown. The inode does
+ * not tell, as a new file may get that of the one before. A file that was changed and has the same size
+ * was written anew, or a record is just being appended: the kernel changes the time before the size. */
 static bool has_only_grown(const Series *s, const struct stat *st) {
   uint64_t size = (uint64_t)st->st_size;
   bool is_same = s->device == (uint64_t)st->st_dev && s->inode == (uint64_t)st->st_ino;
-  bool is_unchanged =
-      s->changed.tv_sec == st->st_ctim.tv_sec && s->changed.tv_nsec == st->st_ctim.tv_nsec;
-  return is_same && (size > s->size || (size == s->size && is_unchanged));
+  if (!is_same || size != s->size) return is_same && size > s->size;
+  return series_is_same_time(s->changed, st->st_ctim) || (s->exact && is_same_file(s));
 }
 
 bool series_refresh(Series *s) {
@@ -314,18 +329,6 @@ static Err read_chunk(SeriesData *d, int fd, char *text, size_t *got) {
   d->tail_len = used < SERIES_TAIL ? used : SERIES_TAIL;
   memcpy(d->tail, text + used - d->tail_len, d->tail_len);
   return ERR_OK;
-}
-
-/* Returns false if the file has other bytes than those that were read: it was written anew, under the
- * same name and longer than before. */
-static bool is_same_file(const Series *s) {
-  char tail[SERIES_TAIL];
-  const SeriesData *d = s->exact;
-  int fd = open_metrics(s->path);
-  if (fd < 0) return true; /* removed: what was read stays */
-  size_t got = read_at(fd, tail, d->tail_len, d->offset - d->tail_len);
-  close(fd);
-  return got == d->tail_len && memcmp(tail, d->tail, got) == 0;
 }
 
 Err series_read_data(const char *path, SeriesData *d, size_t bytes, bool *is_end) {

@@ -15,7 +15,7 @@
 #include "monitor/board_buckets.h"
 #include "monitor/board_line.h"
 
-#define SERIES_TAIL   64
+#define SERIES_TAIL   512 /* a record, more or less */
 #define SERIES_EVENTS 512 /* the last ones are kept */
 
 /* A line of the file, read again when it is asked for. */
@@ -60,6 +60,8 @@ typedef struct {
   bool is_exact; /* every line of the file that existed at the last refresh was read */
 } Series;
 
+/* Returns true if two times of a file are the same one. */
+bool series_is_same_time(struct timespec a, struct timespec b);
 /* Looks at the file: whether it has grown, was truncated or replaced. Returns false if there is no
  * such file; what was read stays. */
 bool series_refresh(Series *s);

@@ -207,6 +207,21 @@ static void test_series_file_written_anew_with_the_same_size_is_read_again(void 
   assert_true(series.generation > generation);
 }
 
+/* While a record is appended, the file has a new time and its old size for a moment. */
+static void test_series_file_changed_without_other_bytes_is_not_read_again(void **state) {
+  (void)state;
+  write_steps("w", 1, 10, 5);
+  read_all();
+  uint64_t generation = series.generation;
+  change_later(series.changed);
+  assert_true(series_refresh(&series));
+  assert_true(series.is_exact);
+  assert_int_equal(series.generation, generation);
+  write_steps("a", 11, 11, 5);
+  assert_int_equal(read_all()->count, 11);
+  assert_int_equal(series.generation, generation);
+}
+
 static void test_series_file_written_anew_and_longer_is_read_again(void **state) {
   (void)state;
   write_steps("w", 1, 10, 5);
@@ -306,6 +321,7 @@ int main(void) {
       SERIES_TEST(test_series_replaced_by_a_device_is_empty),
       SERIES_TEST(test_series_later_validation_of_a_step_replaces_the_earlier),
       SERIES_TEST(test_series_file_written_anew_with_the_same_size_is_read_again),
+      SERIES_TEST(test_series_file_changed_without_other_bytes_is_not_read_again),
       SERIES_TEST(test_series_file_written_anew_and_longer_is_read_again),
       SERIES_TEST(test_series_sample_has_beginning_end_and_increasing_steps),
       SERIES_TEST(test_series_zoom_has_every_record_of_the_range),

@@ -165,7 +165,8 @@ function readStyle(name) {
 }
 
 export class Chart {
-  // options: title; axis(): name of the axis; onZoom(window or null); onClose; isStacked.
+  // options: title; axis(): name of the axis; onZoom(window or null); onClose; isStacked; before: the card that
+  // comes after this one, without which it is the last.
   constructor(parent, options) {
     this.options = options;
     this.lines = [];
@@ -195,7 +196,7 @@ export class Chart {
     this.key = document.createElement('div');
     this.key.className = 'key';
     this.card.append(title, this.plot, this.key, this.hover, this.unknown);
-    parent.append(this.card);
+    parent.insertBefore(this.card, options.before ?? null);
     this.isVisible = false;
     this.observer = new IntersectionObserver(entries => {
       this.isVisible = entries[entries.length - 1].isIntersecting;

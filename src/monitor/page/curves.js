@@ -64,6 +64,14 @@ export function closeCurve(field) {
   store.writeAddress();
 }
 
+// The card before which that of fields[place] belongs, or undefined.
+function nextCard(fields, place) {
+  const next = fields.slice(place + 1).find(field => charts.has(field));
+  return charts.get(next ?? 'parts')?.card;
+}
+
+// Makes the charts of a view that are missing, and removes those that are no longer of use. Returns true
+// if one was made.
 function makeCharts(view) {
   if (shownView !== view) {
     for (const chart of charts.values()) chart.remove();
@@ -78,18 +86,19 @@ function makeCharts(view) {
   }
   const parent = document.getElementById(view);
   const axis = () => store.settings.axis;
-  for (const field of fields) {
-    if (charts.has(field)) continue;
+  const missing = fields.filter(field => !charts.has(field));
+  for (const field of missing) {
     const isExtra = store.settings.extra.includes(field);
     charts.set(field, new Chart(parent, {
       title: nameOf(field), axis, onZoom: setZoom, includesZero: view === 'speed',
-      onClose: isExtra ? () => closeCurve(field) : null,
+      onClose: isExtra ? () => closeCurve(field) : null, before: nextCard(fields, fields.indexOf(field)),
     }));
   }
   if (view === 'speed' && !charts.has('parts'))
     charts.set('parts', new Chart(parent, {
       title: 'Parts of a step on rank 0, in ms', axis, onZoom: setZoom, isStacked: true, hasKey: true,
     }));
+  return missing.length > 0;
 }
 
 // Finds the step at a place of another axis, or the place of a step.
@@ -187,6 +196,12 @@ async function fetchParts(run) {
 // Fetches what is new for a view and draws it.
 export async function refreshCurves(view) {
   makeCharts(view);
+  await fetchView(view);
+  // The columns of a run, which come with its curves, may make other charts of use.
+  if (makeCharts(view)) await fetchView(view);
+}
+
+async function fetchView(view) {
   const needed = neededFields(view);
   const selected = store.selectedRuns();
   const tasks = [];

@@ -94,14 +94,14 @@ build_nvml() {
   each '!exists $_->{gpu}'
 }
 
-@test "a measurement that hangs in the driver delays the end of the run by seconds" {
+@test "a run ends although a measurement hangs in the driver" {
   build_nvml -DFAKE_HANG
   run -0 timeout -k 5 100 "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --quiet --steps 3
   [[ "$output" =~ "warning: the thread that measures this host hangs" ]]
   [ "$(last_step "$T/run")" -eq 3 ]
 }
 
-@test "a disk that hangs at a line of system.jsonl delays the end of the run by seconds" {
+@test "a run ends although the disk hangs at a line of system.jsonl" {
   run -0 env TRIREME_FAULT=hang:system-line timeout -k 5 300 "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --quiet --steps 3
   [[ "$output" =~ "waiting at system-line" ]]
   [[ "$output" =~ "warning: the thread that measures this host hangs" ]]

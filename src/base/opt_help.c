@@ -40,6 +40,12 @@ static void free_part(Str *out, Str *part) {
   str_free(part);
 }
 
+/* Empties `part` to be used again, and marks `out` as failed if `part` failed. */
+static void clear_part(Str *out, Str *part) {
+  out->failed = out->failed || part->failed;
+  str_clear(part);
+}
+
 static void add_option_name(Str *out, const OptSpec *s) {
   str_addf(out, "--%s", s->name);
   if (s->type != OPT_FLAG) str_addf(out, " %s", s->arg);
@@ -276,8 +282,7 @@ static void add_man_option(Str *out, const OptSpec *s) {
   str_add(out, ".TP\n.B ");
   add_roff(out, str_text(&text));
   str_addc(out, '\n');
-  out->failed = out->failed || text.failed;
-  str_clear(&text);
+  clear_part(out, &text);
   add_description(&text, s);
   add_roff(out, str_text(&text));
   str_addc(out, '\n');
@@ -293,11 +298,11 @@ static void add_man_aliases(Str *out) {
       ".SH OTHER NAMES OF OPTIONS\nThese names are accepted for the options before them.\n");
   for (const OptAlias *a = opt_aliases_; a->alias; a++) {
     if (!a->name) continue;
-    str_clear(&text);
+    clear_part(out, &text);
     add_target_name(&text, a);
     str_add(out, ".TP\n.B ");
     add_roff(out, str_text(&text));
-    str_clear(&text);
+    clear_part(out, &text);
     add_alias_name(&text, a);
     str_addf(&text, ", of %s", a->commands);
     str_addc(out, '\n');
@@ -307,11 +312,11 @@ static void add_man_aliases(Str *out) {
   str_add(out, ".PP\nThese names mean something else and are answered with a hint.\n");
   for (const OptAlias *a = opt_aliases_; a->alias; a++) {
     if (!a->hint) continue;
-    str_clear(&text);
+    clear_part(out, &text);
     str_addf(&text, "--%s", a->alias);
     str_add(out, ".TP\n.B ");
     add_roff(out, str_text(&text));
-    str_clear(&text);
+    clear_part(out, &text);
     str_addf(&text, "(%s) %s", a->origin, a->hint);
     str_addc(out, '\n');
     add_roff(out, str_text(&text));

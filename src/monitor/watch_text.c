@@ -11,8 +11,9 @@
 #include "base/str.h"
 #include "base/utf8.h"
 
-#define MAX_RANKS 64 /* ranks that are listed */
-#define MAX_GPUS  16 /* GPUs of a host that are listed */
+#define MAX_RANKS   64   /* ranks that are listed */
+#define MAX_GPUS    16   /* GPUs of a host that are listed */
+#define WATCH_FIELD 1024 /* bytes of a field, with its NUL */
 
 static WatchLine *add_line(WatchText *t, Style style) {
   t->is_full = t->lines == WATCH_LINES;
@@ -36,30 +37,50 @@ static WatchLine *continue_group(WatchText *t) {
   return line;
 }
 
-/* Returns how many bytes of a text to write into `cols` columns: all, or up to the last blank that is
- * within them, or as many characters as fit. */
-static size_t fit_text(const char *text, int cols) {
+/* Room in a line: columns of the terminal, and bytes of its text. */
+typedef struct {
+  int cols;
+  size_t bytes;
+} Room;
+
+/* Returns the room for a field behind the text of a line, after two blanks. */
+static Room get_room(const WatchText *t, const WatchLine *line) {
+  size_t used = strlen(line->text) + 2;
+  Room room = {.cols = t->cols - canvas_width(line->text) - 2};
+  room.bytes = used < sizeof line->text ? sizeof line->text - 1 - used : 0;
+  return room;
+}
+
+static bool has_room(Room room, const char *field) {
+  return canvas_width(field) <= room.cols && strlen(field) <= room.bytes;
+}
+
+/* Returns how many bytes of a text to write into the room: all, or up to the last blank that is within
+ * it, or as many characters as fit; at least one character, if it has the bytes. */
+static size_t fit_text(const char *text, Room room) {
   const char *end = text + strlen(text), *at = text, *blank = NULL;
-  for (int col = 0; at < end && col < cols; col++) {
+  for (int col = 0; at < end && (col < room.cols || col == 0); col++) {
     uint32_t code;
     size_t bytes = utf8_decode(at, end, &code);
+    if (bytes == 0) bytes = 1;
+    if ((size_t)(at - text) + bytes > room.bytes) break;
     if (*at == ' ') blank = at;
-    at += bytes ? bytes : 1;
+    at += bytes;
   }
   if (at == end || *at == ' ') return (size_t)(at - text);
   return (size_t)((blank && blank > text ? blank : at) - text);
 }
 
-/* Adds a field that is wider than a line: it continues on the next lines. */
+/* Adds a field that is longer than a line: it continues on the next lines. */
 static void add_long_field(WatchText *t, WatchLine *line, const char *field) {
-  int used = canvas_width(line->text);
-  size_t word = strcspn(field, " ");
-  if (used > t->indent && used + 2 + (int)word > t->cols) line = continue_group(t);
+  char word[WATCH_FIELD];
+  snprintf(word, sizeof word, "%.*s", (int)strcspn(field, " "), field);
+  bool is_empty = canvas_width(line->text) <= t->indent;
+  if (!is_empty && !has_room(get_room(t, line), word)) line = continue_group(t);
   while (line && *field) {
-    size_t len = strlen(line->text);
-    int room = t->cols - canvas_width(line->text) - 2;
-    size_t bytes = fit_text(field, room > 1 ? room : 1);
-    snprintf(line->text + len, sizeof line->text - len, "  %.*s", (int)bytes, field);
+    size_t len = strlen(line->text), bytes = fit_text(field, get_room(t, line));
+    if (bytes > 0)
+      snprintf(line->text + len, sizeof line->text - len, "  %.*s", (int)bytes, field);
     field += bytes;
     while (*field == ' ') field++;
     if (*field) line = continue_group(t);
@@ -67,19 +88,21 @@ static void add_long_field(WatchText *t, WatchLine *line, const char *field) {
 }
 
 void watch_field(WatchText *t, const char *fmt, ...) {
-  char field[1024];
+  char field[WATCH_FIELD];
   va_list args;
   va_start(args, fmt);
   vsnprintf(field, sizeof field, fmt, args);
   va_end(args);
   if (!t->lines || t->is_full) return;
   WatchLine *line = &t->line[t->lines - 1];
-  int used = canvas_width(line->text), width = canvas_width(field);
-  if (t->indent + 2 + width > t->cols) {
+  WatchLine next = {0}; /* a line that continues the group */
+  snprintf(next.text, sizeof next.text, "%*s", t->indent, "");
+  if (!has_room(get_room(t, &next), field)) {
     add_long_field(t, line, field);
     return;
   }
-  if (used + 2 + width > t->cols && used > t->indent) line = continue_group(t);
+  bool is_empty = canvas_width(line->text) <= t->indent;
+  if (!is_empty && !has_room(get_room(t, line), field)) line = continue_group(t);
   if (!line) return;
   size_t len = strlen(line->text);
   snprintf(line->text + len, sizeof line->text - len, "  %s", field);

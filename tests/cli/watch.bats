@@ -161,6 +161,22 @@ EOF
   done
 }
 
+@test "a reason of more bytes than a line has continues on the next lines, with every character whole" {
+  make_run run 2000
+  words=$(printf 'word %.0s' {1..98})
+  accents=$(printf 'é%.0s' {1..248})
+  for reason in "${words}THE-END" "$accents-THE-END"; do
+    metrics 10 1000 > run/metrics.jsonl
+    echo "{\"step\":1000,\"seconds\":100,\"event\":\"restart\",\"restart_reason\":\"$reason\"}" >> run/metrics.jsonl
+    touch -d '+1 hour' run/metrics.jsonl
+    for cols in 80 200 290 500 540 600; do
+      LC_ALL=C.UTF-8 COLUMNS=$cols LINES=60 once run > frame
+      shown=$(sed -n '/^restart/,$p' frame | tr -d ' \n')
+      [[ "$shown" == *"${reason// /}"* ]] || { echo "$cols columns: $shown"; false; }
+    done
+  done
+}
+
 @test "a run with more names of values than watch can keep: those that fit, and what is left out" {
   make_run run 2000
   perl -e 'print "{\"step\":1010,\"seconds\":101", (map { ",\"v$_\":1" } 1 .. 300), "}\n"' >> run/metrics.jsonl

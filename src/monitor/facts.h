@@ -115,5 +115,7 @@ void facts_free(RunFacts *f);
 /* Copies the value of an option in the run's config, with control characters escaped. Returns false if it is not there: the option has
  * its default. */
 bool facts_option(const RunFacts *f, const char *name, char *out, size_t room);
+/* Returns the column with the run's tokens per second: of texts, or of the target side. */
+const char *facts_rate_column(const RunFacts *f);
 
 #endif

@@ -161,7 +161,7 @@ Err facts_sum_steps(RunFacts *f) {
   p->update = get_step_mean(f, "update_ms");
   p->checkpoint = get_step_mean(f, "checkpoint_ms");
   set_other(p);
-  f->tokens_per_s = get_rate_mean(f, f->is_text_task ? "tokens_per_s" : "target_tokens_per_s");
+  f->tokens_per_s = get_rate_mean(f, facts_rate_column(f));
   f->pairs_per_s = get_rate_mean(f, "pairs_per_s");
   f->tflops = get_rate_mean(f, "tflops_per_s");
   f->mfu = get_rate_mean(f, "mfu");

@@ -50,14 +50,20 @@ static void add_figures(Report *r, int answer, const char *key, const char *labe
   }
 }
 
-/* Speed-up: tokens per second against the first run. Efficiency: speed-up per rank. */
+/* Returns true if both runs count the same kind of tokens. */
+static bool has_same_task(const RunFacts *a, const RunFacts *b) {
+  return a->is_text_task == b->is_text_task && a->is_classifier == b->is_classifier;
+}
+
+/* Speed-up: tokens per second against the first run, unknown for a run of another task. Efficiency:
+ * speed-up per rank. */
 static void add_speed_up(Report *r) {
   CompareRow *speed = add_row(r, "speed_up", "speed-up (tokens/s)");
   CompareRow *efficiency = add_row(r, "efficiency", "efficiency (speed-up / ranks)");
   const RunFacts *first = &r->runs[0]->facts;
   for (size_t i = 0; speed && efficiency && i < r->run_count; i++) {
     const RunFacts *f = &r->runs[i]->facts;
-    double ratio = f->tokens_per_s / first->tokens_per_s;
+    double ratio = has_same_task(f, first) ? f->tokens_per_s / first->tokens_per_s : NAN;
     speed->value[i] = ratio;
     efficiency->value[i] = ratio / (f->ranks / first->ranks);
     snprintf(speed->shown[i], sizeof speed->shown[i], isnan(ratio) ? "unknown" : "%.2f", ratio);
@@ -73,6 +79,13 @@ static bool is_of_texts(const Report *r) {
   return true;
 }
 
+/* Returns what the rates of the runs are called. */
+static const char *name_rate(const Report *r) {
+  for (size_t i = 0; i < r->run_count; i++)
+    if (r->runs[i]->facts.is_text_task) return "tokens/s";
+  return "target tokens/s";
+}
+
 /* Returns true if a run has the column. */
 static bool has_column(const Report *r, const char *column) {
   for (size_t i = 0; i < r->run_count; i++)
@@ -80,14 +93,10 @@ static bool has_column(const Report *r, const char *column) {
   return false;
 }
 
-/* Metrics of classifiers: the column, the figure of the answer, the label. */
-static const char *const text_scores[][3] = {
-    {"valid_f1_macro", "best_f1_macro", "best validation macro-F1"},
-    {"valid_accuracy", "best_accuracy", "best validation accuracy"},
-    {"valid_auc", "best_auc", "best validation AUC"},
-    {"valid_pearson", "best_pearson", "best validation correlation"},
-    {"valid_mae", "best_mae", "best validation MAE"}};
-#define TEXT_SCORES (sizeof text_scores / sizeof *text_scores)
+/* BLEU is shown beside every translation, other metrics if a run has them. */
+static bool is_score_shown(const Report *r, size_t score) {
+  return score == REPORT_BLEU ? !is_of_texts(r) : has_column(r, report_scores[score].column);
+}
 
 static void add_rows(Report *r) {
   add_numbers(r, "seconds", "training time", offsetof(RunFacts, seconds), report_seconds);
@@ -96,16 +105,14 @@ static void add_rows(Report *r) {
   add_numbers(r, "hosts", "hosts", offsetof(RunFacts, hosts), report_count);
   add_numbers(r, "parameters", "parameters", offsetof(RunFacts, parameters), report_count);
   add_figures(r, ANSWER_STEP, "step_ms", "step");
-  add_numbers(r, "tokens_per_s", is_of_texts(r) ? "tokens/s" : "target tokens/s",
-              offsetof(RunFacts, tokens_per_s), report_count);
+  add_numbers(r, "tokens_per_s", name_rate(r), offsetof(RunFacts, tokens_per_s), report_count);
   add_speed_up(r);
   add_figures(r, ANSWER_DEVICES, "compute_share", "of a step computing");
   add_figures(r, ANSWER_NETWORK, "comm_wait_ms", "all-reduce not hidden");
   add_figures(r, ANSWER_TRAINED, "last_valid_nll", "last validation loss");
-  if (!is_of_texts(r)) add_figures(r, ANSWER_TRAINED, "best_bleu", "best validation BLEU");
-  for (size_t i = 0; i < TEXT_SCORES; i++)
-    if (has_column(r, text_scores[i][0]))
-      add_figures(r, ANSWER_TRAINED, text_scores[i][1], text_scores[i][2]);
+  for (size_t i = 0; i < REPORT_SCORES; i++)
+    if (is_score_shown(r, i))
+      add_figures(r, ANSWER_TRAINED, report_scores[i].best_key, report_scores[i].best_label);
 }
 
 /* Copies the value of an option, or "default". */
@@ -152,15 +159,15 @@ static void add_options(Report *r) {
   }
 }
 
-/* Adds the curves of one column of all runs as a chart. */
+/* Adds the curves of one column of all runs as a chart. column NULL: tokens per second. */
 static Err add_chart(Report *r, const char *column, const char *label, bool is_log) {
   Curve curves[REPORT_RUNS] = {0};
   PlotSeries series[REPORT_RUNS] = {0};
   Err err = ERR_OK;
   for (size_t i = 0; i < r->run_count && !err; i++) {
-    err = report_curve(&r->runs[i]->facts.log, column, &curves[i]);
-    series[i] =
-        (PlotSeries){.name = r->runs[i]->facts.name, .x = curves[i].x, .y = curves[i].y};
+    const RunFacts *f = &r->runs[i]->facts;
+    err = report_curve(&f->log, column ? column : facts_rate_column(f), &curves[i]);
+    series[i] = (PlotSeries){.name = f->name, .x = curves[i].x, .y = curves[i].y};
     series[i].points = curves[i].points;
     series[i].has_dots = true;
   }
@@ -258,13 +265,11 @@ Err report_compare(Report *r) {
   add_rows(r);
   add_options(r);
   TRY(add_chart(r, "valid_nll", "validation loss", /*is_log=*/true));
-  for (size_t i = 0; i < TEXT_SCORES; i++)
-    if (has_column(r, text_scores[i][0]))
-      TRY(add_chart(r, text_scores[i][0], text_scores[i][2] + strlen("best "),
+  for (size_t i = 0; i < REPORT_SCORES; i++)
+    if (is_score_shown(r, i))
+      TRY(add_chart(r, report_scores[i].column, report_scores[i].best_label + strlen("best "),
                     /*is_log=*/false));
-  if (is_of_texts(r)) return add_chart(r, "tokens_per_s", "tokens/s", /*is_log=*/false);
-  TRY(add_chart(r, "valid_bleu", "validation BLEU", /*is_log=*/false));
-  TRY(add_chart(r, "target_tokens_per_s", "target tokens/s", /*is_log=*/false));
-  compare_all_bleu(r);
+  TRY(add_chart(r, NULL, name_rate(r), /*is_log=*/false));
+  if (!is_of_texts(r)) compare_all_bleu(r);
   return ERR_OK;
 }

@@ -53,7 +53,7 @@ static Err answer_duration(RunReport *r) {
                 f->restarts);
   report_figure(a, "rollbacks", "roll-backs", f->rollbacks, "%.0f", f->rollbacks);
   Curve c;
-  TRY(report_curve(&f->log, f->is_text_task ? "tokens_per_s" : "target_tokens_per_s", &c));
+  TRY(report_curve(&f->log, facts_rate_column(f), &c));
   const char *name = f->is_text_task ? "tokens/s" : "target tokens/s";
   PlotSeries s = {.name = name, .x = c.x, .y = c.y, .points = c.points};
   PlotLines p = {.title = "Speed", .x_label = "step", .includes_zero = true, .mark = NAN};
@@ -188,27 +188,19 @@ static void mention_rate(Answer *a, const Curve *rate) {
              "schedule would change little: a longer run needs a longer schedule.");
 }
 
-/* A metric of validations. */
-typedef struct {
-  const char *column;
-  const char *best_key, *best_label, *last_key, *last_label;
-  int digits;
-  bool lower_is_better;
-} Score;
-
 #define SCORE(name, label, digits, lower)                                \
   {                                                                      \
     "valid_" name, "best_" name, "best validation " label, "last_" name, \
         "last validation " label, digits, lower                          \
   }
 
-static const Score scores[] = {
+const ReportScore report_scores[REPORT_SCORES] = {
     SCORE("bleu", "BLEU", 2, false),           SCORE("f1_macro", "macro-F1", 4, false),
     SCORE("accuracy", "accuracy", 4, false),   SCORE("auc", "AUC", 4, false),
     SCORE("pearson", "correlation", 4, false), SCORE("mae", "MAE", 4, true)};
 
 /* Adds the best and the last value of a metric, if the run has it. */
-static Err add_score(Answer *a, const RunLog *log, const Score *score) {
+static Err add_score(Answer *a, const RunLog *log, const ReportScore *score) {
   Curve c;
   size_t best = 0;
   TRY(report_curve(log, score->column, &c));
@@ -225,8 +217,8 @@ static Err add_score(Answer *a, const RunLog *log, const Score *score) {
 }
 
 static Err add_scores(RunReport *r) {
-  for (size_t i = 0; i < sizeof scores / sizeof *scores; i++)
-    TRY(add_score(&r->answers[ANSWER_TRAINED], &r->facts.log, &scores[i]));
+  for (size_t i = 0; i < REPORT_SCORES; i++)
+    TRY(add_score(&r->answers[ANSWER_TRAINED], &r->facts.log, &report_scores[i]));
   return ERR_OK;
 }
 

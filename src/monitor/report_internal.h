@@ -31,6 +31,17 @@ typedef struct {
 } Waiting;
 Waiting report_waiting(const RunFacts *f);
 
+/* A metric of validations, and the figures of ANSWER_TRAINED for it. */
+typedef struct {
+  const char *column;
+  const char *best_key, *best_label, *last_key, *last_label;
+  int digits;
+  bool lower_is_better;
+} ReportScore;
+#define REPORT_SCORES 6
+#define REPORT_BLEU   0 /* number of BLEU; the others are metrics of texts */
+extern const ReportScore report_scores[REPORT_SCORES];
+
 /* report_curves.c: duration, training, overfitting, learning rate. */
 NODISCARD Err report_answer_curves(RunReport *r);
 /* report_machine.c: devices and step; calls report_answer_network. */

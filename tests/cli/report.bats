@@ -94,6 +94,12 @@ headline() { field "$1" "runs/0/answers/$2/headline"; }
   "$TRIREME" train --task mlm --data texts --run masked "${small[@]}" --epochs 1 > /dev/null
   "$TRIREME" report masked --json > r.json
   [[ "$(headline r.json data)" == *", 24 texts" ]]
+  # Beside a translation: the tokens are not those of a target side, and are not compared.
+  "$TRIREME" report "$R/overfitted" classes --markdown > r.md
+  grep -q '^| tokens/s | [0-9,]* | [0-9,]* |$' r.md
+  grep -q '^| speed-up (tokens/s) | 1.00 | unknown |$' r.md
+  grep -q '^| efficiency (speed-up / ranks) | 100 % | unknown |$' r.md
+  grep -q '^| best validation BLEU | [0-9.]* at step [0-9]* | unknown |$' r.md
 }
 
 @test "a report has the exact command and version, which give the same run" {

@@ -11,7 +11,6 @@
 #include "data/table.h"
 
 #define SHOWN_BYTES 160 /* of a text in the log; samples.jsonl has all of it */
-#define THRESHOLD   0.5 /* probability above which a text has a label */
 
 /* ---- texts ---- */
 
@@ -51,8 +50,9 @@ Err classify_samples_open(ClassifySamples *s, const DataSet *d, size_t most) {
   if (most > d->meta.split[SPLIT_VALID].pairs) most = d->meta.split[SPLIT_VALID].pairs;
   if (most == 0 || !file->name[0]) return ERR_OK;
   TRY(mem_alloc(&s->text, most, sizeof *s->text));
+  Err err = mem_alloc(&s->probability, d->meta.classify->labels, sizeof *s->probability);
   /* Rows and examples are joined by their position: other rows would be shown with the labels of these. */
-  Err err = dataset_verify_file(d, file);
+  if (!err) err = dataset_verify_file(d, file);
   if (!err) err = dataset_path(d, file->name, path);
   if (!err) err = read_texts(s, d->meta.classify, path, most);
   if (!err && s->texts < most)
@@ -67,34 +67,24 @@ Err classify_samples_open(ClassifySamples *s, const DataSet *d, size_t most) {
 void classify_samples_free(ClassifySamples *s) {
   for (size_t i = 0; s->text && i < s->texts; i++) mem_free(s->text[i]);
   mem_free(s->text);
+  mem_free(s->probability);
   *s = (ClassifySamples){0};
 }
 
 /* ---- labels ---- */
 
-/* Returns the probability of class `label` of a text. */
-static double compute_softmax(const float *logit, size_t labels, size_t label) {
-  double sum = 0;
-  for (size_t i = 0; i < labels; i++) sum += exp((double)logit[i] - (double)logit[label]);
-  return 1 / sum;
-}
-
-static void add_class(Str *out, const ClassifyValid *v, const MetaClassify *c, size_t text) {
-  const float *logit = v->output + text * v->labels;
+static void add_class(Str *out, const MetaClassify *c, const double *probability) {
   size_t best = 0;
-  for (size_t i = 1; i < v->labels; i++)
-    if (logit[i] > logit[best]) best = i;
-  str_addf(out, "%s (%.2f)", c->name[best], compute_softmax(logit, v->labels, best));
+  for (size_t i = 1; i < c->labels; i++)
+    if (probability[i] > probability[best]) best = i;
+  str_addf(out, "%s (%.2f)", c->name[best], probability[best]);
 }
 
-static void add_labels(Str *out, const ClassifyValid *v, const MetaClassify *c, size_t text) {
-  const float *logit = v->output + text * v->labels;
+static void add_labels(Str *out, const MetaClassify *c, const double *probability) {
   size_t n = 0;
-  for (size_t i = 0; i < v->labels; i++) {
-    double probability = 1 / (1 + exp(-(double)logit[i]));
-    if (probability > THRESHOLD)
-      str_addf(out, "%s%s (%.2f)", n++ ? ", " : "", c->name[i], probability);
-  }
+  for (size_t i = 0; i < c->labels; i++)
+    if (probability[i] > CLASSIFY_THRESHOLD)
+      str_addf(out, "%s%s (%.2f)", n++ ? ", " : "", c->name[i], probability[i]);
   if (n == 0) str_add(out, "none");
 }
 
@@ -108,11 +98,17 @@ static void add_numbers(Str *out, const MetaClassify *c, const float *value) {
   }
 }
 
-static void add_prediction(Str *out, const ClassifyValid *v, const MetaClassify *c,
-                           size_t text) {
-  if (v->kind == LABEL_CLASS) add_class(out, v, c, text);
-  if (v->kind == LABEL_MULTI) add_labels(out, v, c, text);
-  if (v->kind == LABEL_NUMBER) add_numbers(out, c, v->output + text * v->labels);
+static void add_prediction(Str *out, const ClassifySamples *s, const ClassifyValid *v,
+                           const MetaClassify *c, size_t text) {
+  if (v->kind == LABEL_NUMBER) {
+    add_numbers(out, c, v->output + text * v->labels);
+    return;
+  }
+  classify_valid_probabilities(v, text, s->probability);
+  if (v->kind == LABEL_CLASS)
+    add_class(out, c, s->probability);
+  else
+    add_labels(out, c, s->probability);
 }
 
 /* Adds the true labels. */
@@ -123,7 +119,7 @@ static void add_truth(Str *out, const ClassifyValid *v, const MetaClassify *c, s
   if (v->kind == LABEL_NUMBER) add_numbers(out, c, target);
   if (v->kind != LABEL_MULTI) return;
   for (size_t i = 0; i < v->labels; i++)
-    if (target[i] >= (float)THRESHOLD || isnan(target[i]))
+    if (target[i] >= (float)CLASSIFY_THRESHOLD || isnan(target[i]))
       str_addf(out, "%s%s%s", n++ ? ", " : "", c->name[i], isnan(target[i]) ? " unknown" : "");
   if (n == 0) str_add(out, "none");
 }
@@ -140,7 +136,7 @@ static void log_sample(const char *text, const Str *predicted, const Str *truth)
 static Err show_text(const ClassifySamples *s, const ClassifyValid *v, const MetaClassify *c,
                      size_t i, TaskSamples *out) {
   Str predicted = {0}, truth = {0};
-  add_prediction(&predicted, v, c, i);
+  add_prediction(&predicted, s, v, c, i);
   add_truth(&truth, v, c, i);
   Err err = str_check(&predicted);
   if (!err) err = str_check(&truth);

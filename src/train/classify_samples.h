@@ -7,8 +7,9 @@
 #include "train/samples.h"
 
 typedef struct {
-  char **text;  /* (texts) both texts of a pair with " | " between them */
-  size_t texts; /* at most --samples */
+  char **text;         /* (texts) both texts of a pair with " | " between them */
+  size_t texts;        /* at most --samples */
+  double *probability; /* (labels) of the text that is shown */
 } ClassifySamples;
 
 /* Reads the first `most` texts of the data set's valid.csv. A file that cannot be read, or is not the one

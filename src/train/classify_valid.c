@@ -9,8 +9,6 @@
 #include "data/text_shard.h"
 #include "metric/classify.h"
 
-#define THRESHOLD 0.5 /* probability above which a text has a label */
-
 /* ---- labels ---- */
 
 static Err read_targets(ClassifyValid *v, DataSet *d) {
@@ -60,7 +58,7 @@ static bool is_known(const ClassifyValid *v, size_t text) {
 static bool has_label(const ClassifyValid *v, size_t text, size_t label) {
   const float *target = v->target + text * v->targets;
   return v->kind == LABEL_CLASS ? (size_t)target[0] == label
-                                : target[label] >= (float)THRESHOLD;
+                                : target[label] >= (float)CLASSIFY_THRESHOLD;
 }
 
 static size_t count_known(const ClassifyValid *v) {
@@ -260,6 +258,14 @@ static double apply_sigmoid(const ClassifyValid *v, size_t text, double *probabi
   return sum;
 }
 
+void classify_valid_probabilities(const ClassifyValid *v, size_t text, double *probability) {
+  size_t known = 0;
+  if (v->kind == LABEL_CLASS)
+    apply_softmax(v, text, probability);
+  else
+    apply_sigmoid(v, text, probability, &known);
+}
+
 /* Labels and probabilities of the texts whose labels are known. */
 typedef struct {
   size_t texts;
@@ -324,7 +330,7 @@ static Err score_classes(const ClassifyValid *v, double *value) {
                       .label = s.label,
                       .has = s.has,
                       .probability = s.probability,
-                      .threshold = THRESHOLD};
+                      .threshold = CLASSIFY_THRESHOLD};
   TRY_DONE(classify_score(&in, &score));
   for (int i = METRIC_ACCURACY; i <= METRIC_ECE; i++)
     value[i] = classify_value(&score, from[i]);

@@ -27,6 +27,8 @@ enum {
 #define METRIC_NAMES \
   "auto|loss|accuracy|macro-f1|auc|micro-f1|average-precision|mcc|ece|mae|pearson"
 
+#define CLASSIFY_THRESHOLD 0.5 /* probability above which a text has a label */
+
 typedef struct {
   LabelKind kind;
   size_t texts, labels;
@@ -54,5 +56,8 @@ void classify_valid_add(ClassifyValid *v, uint32_t texts);
 float *classify_valid_place(ClassifyValid *v);
 /* Gathers the outputs and, on rank 0, computes all metrics. Every rank calls it. */
 NODISCARD Err classify_valid_score(ClassifyValid *v, Comm *comm, double value[METRIC_COUNT]);
+/* Computes the probabilities of the classes or labels of a text (labels), from which the metrics are
+ * computed. Not for numbers. */
+void classify_valid_probabilities(const ClassifyValid *v, size_t text, double *probability);
 
 #endif

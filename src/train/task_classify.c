@@ -66,10 +66,10 @@ static Err check_smoothing(const ClassifyTask *t, double smoothing) {
 
 static Err open_validation(ClassifyTask *t, const TaskSpec *spec) {
   const ClassifyOptions *options = spec->options;
-  bool shows = comm_rank(spec->comm) == 0;
+  bool is_shown = comm_rank(spec->comm) == 0;
   TRY(classify_valid_open(&t->valid, &t->texts.data));
   t->texts.task.valid_examples = t->valid.texts;
-  TRY(classify_samples_open(&t->samples, &t->texts.data, shows ? options->samples : 0));
+  TRY(classify_samples_open(&t->samples, &t->texts.data, is_shown ? options->samples : 0));
   return classify_valid_choose(&t->valid, options->metric, &t->texts.task.decisive);
 }
 

@@ -253,9 +253,8 @@ SamplerCount sampler_stop(Sampler *s) {
   } else {
     pthread_detach(s->thread); /* the thread still uses its memory, which is never freed */
     log_warn(
-        "the thread that measures this host hangs in a driver, or at writing system.jsonl; the "
-        "run "
-        "ends without waiting for it");
+        "the thread that measures this host hangs in a driver or while writing system.jsonl; "
+        "the run ends without waiting for it");
   }
   pthread_mutex_lock(&s->lock);
   SamplerCount count = s->count;

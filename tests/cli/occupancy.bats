@@ -61,7 +61,7 @@ END
   line=$'sm_90a\tnorm_backward<bf16, 512, 64, false>\t512\t64\t24832\t16\t0\t2\t50\tregisters\t264\tH100-PCIe=2,H100-SXM=1\tH100-PCIe=129,H100-SXM=100'
   [ "${lines[1]}" = "$line" ]
   run -0 "$occupancy" --check build table.tsv
-  [ "$output" = "1 kernels on sm_90a compared" ]
+  [ "$output" = "1 kernel on sm_90a compared" ]
   run -0 "$occupancy" --weak table.tsv
   [ "$output" = "sm_90a norm_backward<bf16, 512, 64, false>: 2 waves on H100-PCIe (uneven 129 %)" ]
 }
@@ -70,7 +70,7 @@ END
   make_build 65 0
   run -1 "$occupancy" --check build table.tsv
   [[ "${lines[0]}" == "sm_90a norm_backward<bf16, 512, 64, false>: 2 blocks per SM before, 1 now (limited by registers); "* ]]
-  [[ "${lines[0]}" == *"; 2 waves on H100-PCIe before, 3 now; 1 waves on H100-SXM before, 2 now" ]]
+  [[ "${lines[0]}" == *"; 2 waves on H100-PCIe before, 3 now; 1 wave on H100-SXM before, 2 now" ]]
   [[ "$output" == *"\`make occupancy\` updates table.tsv"* ]]
   "$occupancy" --update build table.tsv
   run -0 "$occupancy" --check build table.tsv
@@ -82,7 +82,7 @@ END
   [ "${lines[0]}" = "sm_90a norm_backward<bf16, 512, 64, false>: 0 bytes of spills before, 16 now" ]
   report_kernel 40 0
   run -0 "$occupancy" --check build table.tsv
-  [[ "$output" == *"1 kernels got better"* ]]
+  [[ "$output" == *"1 kernel got better"* ]]
 }
 
 @test "a kernel that is not in the table fails, and a line of a kernel that is gone" {
@@ -103,7 +103,7 @@ END
   sed "s/'sm_90a'/'sm_86'/" build/src/backend/cuda/norm.cu.usage > lines.txt
   cat lines.txt >> build/src/backend/cuda/norm.cu.usage
   run -0 "$occupancy" --check build table.tsv # the table has no line of sm_86
-  [ "$output" = "1 kernels on sm_90a compared" ]
+  [ "$output" = "1 kernel on sm_90a compared" ]
 }
 
 @test "another compiler and a build without kernels are not compared" {

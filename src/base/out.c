@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,12 +20,38 @@ static char out_name[FILE_PATH_MAX] = "standard output";
 
 static char target[FILE_PATH_MAX];  /* the file that out_finish makes; "": none */
 static char partial[FILE_PATH_MAX]; /* its name until then */
+static int partial_lock = -1;       /* descriptor that locks it; -1: not locked */
 
-/* Returns true if the open file `fd` is the one at `input`; "-": standard input. */
-static bool is_input(int fd, const char *input) {
-  struct stat own, in;
-  int failed = strcmp(input, "-") == 0 ? fstat(STDIN_FILENO, &in) : stat(input, &in);
-  return !failed && fstat(fd, &own) == 0 && own.st_dev == in.st_dev && own.st_ino == in.st_ino;
+/* Returns true if the open file `fd` is the one at `path`; "-": standard input. */
+static bool is_at_path(int fd, const char *path) {
+  struct stat own, other;
+  int failed = strcmp(path, "-") == 0 ? fstat(STDIN_FILENO, &other) : stat(path, &other);
+  return !failed && fstat(fd, &own) == 0 && own.st_dev == other.st_dev &&
+         own.st_ino == other.st_ino;
+}
+
+#define PARTIAL_TRIES 100
+
+/* Opens and locks the partial file. Returns its descriptor; -1: it cannot be created. *is_busy:
+ * another process writes it. A file system without locks is no error. */
+static int open_partial(bool *is_busy) {
+  int fd = -1;
+  *is_busy = false;
+  for (int i = 0; i < PARTIAL_TRIES && !*is_busy; i++) {
+    fd = open(partial, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return -1;
+    *is_busy = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!*is_busy && is_at_path(fd, partial)) return fd;
+    close(fd); /* locked; or renamed by the process that wrote it, before it was locked here */
+  }
+  *is_busy = true;
+  return -1;
+}
+
+static void release_partial(void) {
+  if (partial_lock >= 0) close(partial_lock);
+  partial_lock = -1;
+  target[0] = '\0';
 }
 
 /* Sets `target` and `partial` if `path` is a regular file, maybe behind links, or does not exist, and
@@ -32,31 +59,35 @@ static bool is_input(int fd, const char *input) {
 static Err choose_partial(const char *path, const char *input) {
   char real[PATH_MAX];
   struct stat st;
-  bool is_there = realpath(path, real) != NULL;
+  bool is_there = realpath(path, real) != NULL, is_busy = false;
   if (is_there && (stat(real, &st) != 0 || !S_ISREG(st.st_mode))) return ERR_OK;
   if (!is_there && lstat(path, &st) == 0) return ERR_OK; /* a link to a missing file */
   int n = snprintf(target, sizeof target, "%s", is_there ? real : path);
   int m = snprintf(partial, sizeof partial, "%s.partial", is_there ? real : path);
-  int fd = -1;
-  bool is_refused = false;
-  if (n < FILE_PATH_MAX && m < FILE_PATH_MAX)
-    fd = open(partial, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (fd >= 0) is_refused = is_input(fd, input);
-  if (fd >= 0 && is_there && !is_refused) (void)!fchmod(fd, st.st_mode & 07777);
-  if (fd >= 0) close(fd);
-  if (fd < 0 || is_refused) target[0] = '\0';
-  if (!is_refused) return ERR_OK;
-  return err_set(ERR_USAGE,
-                 "--output %s is written as %s until it is complete, and that is the input; "
-                 "pass another file",
-                 path, partial);
+  bool is_short = n < FILE_PATH_MAX && m < FILE_PATH_MAX;
+  partial_lock = is_short ? open_partial(&is_busy) : -1;
+  if (is_busy) {
+    release_partial();
+    return err_set(ERR_USAGE, "--output %s: another process is writing %s; pass another file",
+                   path, partial);
+  }
+  if (partial_lock >= 0 && is_at_path(partial_lock, input)) {
+    release_partial();
+    return err_set(ERR_USAGE,
+                   "--output %s is written as %s until it is complete, and that is the input; "
+                   "pass another file",
+                   path, partial);
+  }
+  if (partial_lock >= 0 && is_there) (void)!fchmod(partial_lock, st.st_mode & 07777);
+  if (partial_lock < 0) target[0] = '\0';
+  return ERR_OK;
 }
 
 static void remove_empty_partial(void) {
   struct stat st;
   if (!target[0] || stat(partial, &st) != 0 || st.st_size) return;
   unlink(partial);
-  target[0] = '\0';
+  release_partial();
 }
 
 Err out_to(const char *path, const char *input) {
@@ -64,7 +95,7 @@ Err out_to(const char *path, const char *input) {
   if (!freopen(target[0] ? partial : path, "w", stdout)) {
     Err err = err_errno("cannot create", path);
     remove_empty_partial();
-    target[0] = '\0';
+    release_partial();
     return err;
   }
   snprintf(out_name, sizeof out_name, "%s", path);
@@ -85,7 +116,7 @@ Err out_finish(void) {
   TRY(out_flush());
   if (fsync(STDOUT_FILENO) != 0 && errno != EINVAL) return err_errno("cannot write", out_name);
   TRY(file_rename(partial, target));
-  target[0] = '\0';
+  release_partial();
   return ERR_OK;
 }
 

@@ -11,8 +11,8 @@
 void out_reserve(void);
 /* Redirects standard output to a file. A regular file is written beside it, as PATH.partial, and gets
  * its name in out_finish; devices, pipes, and files in a directory that cannot be written are written
- * directly. Fails if PATH.partial is the file `input` ("-": standard input). Later errors name the
- * file. */
+ * directly. Fails if another process is writing PATH.partial, or if it is the file `input` ("-": standard
+ * input). Later errors name the file. */
 NODISCARD Err out_to(const char *path, const char *input);
 /* Ends the file of out_to: flushes it and gives it its name. Does nothing without out_to. */
 NODISCARD Err out_finish(void);

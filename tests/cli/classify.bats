@@ -274,6 +274,10 @@ objects() {
   exec 7> pipe
   cat in >&7
   until_true cmp -s file.partial want
+  # meanwhile another process may not write the same file
+  run -2 classify class --input in --output file
+  [[ "$output" == *"--output file: another process is writing "*file.partial* ]]
+  cmp file.partial want
   kill -TERM "$child"
   status=0
   wait "$child" || status=$?

@@ -55,6 +55,7 @@ void runlog_close(RunLog *log) {
 
 bool runlog_left_out(const RunLog *log, char *out, size_t room) {
   char names[RUNLOG_NAME + 128] = "", hosts[sizeof log->left_out_host + 128] = "", count[32];
+  char series[RUNLOG_NAME + sizeof log->left_out_series_host + 128] = "";
   if (log->left_out_name[0])
     snprintf(
         names, sizeof names,
@@ -66,8 +67,15 @@ bool runlog_left_out(const RunLog *log, char *out, size_t room) {
              "system.jsonl has samples of more than %s hosts; those after them are left out, "
              "such as %s.",
              str_of_count(count, RUNLOG_HOSTS), log->left_out_host);
-  snprintf(out, room, "%s%s%s", names, *names && *hosts ? " " : "", hosts);
-  return *names || *hosts;
+  if (log->left_out_series[0])
+    snprintf(
+        series, sizeof series,
+        "system.jsonl has more than %d values of a host; those after the first %d are left "
+        "out, such as %s of %s.",
+        RUNLOG_COLUMNS, RUNLOG_COLUMNS, log->left_out_series, log->left_out_series_host);
+  snprintf(out, room, "%s%s%s%s%s", names, *names && *hosts ? " " : "", hosts,
+           (*names || *hosts) && *series ? " " : "", series);
+  return *names || *hosts || *series;
 }
 
 static void note_damage(RunLog *log, const RunFile *f, uint64_t offset, const char *why) {

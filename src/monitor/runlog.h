@@ -1,7 +1,7 @@
 /* Reads what a run has measured, RUN/metrics.jsonl and RUN/system.jsonl (docs/formats.md), while the
  * run goes on or afterwards. The files are untrusted: a line that is not a record is skipped and
  * counted, and lines, names, records and memory are limited. Called by one thread. Depends on base,
- * scan.
+ * nameindex, scan.
  *
  *   RunLog log;
  *   TRY(runlog_open(&log, dir));
@@ -12,7 +12,7 @@
  *
  * Steps that were undone (roll-back, resume) are dropped: the steps of a column strictly increase.
  * `revision` changes whenever points that were there before were dropped or replaced; as long as it
- * stays the same, columns, events and hosts have only grown. Of more names of values or hosts than the
+ * stays the same, columns, events and hosts have only grown. Of more names of values, hosts or values of a host than the
  * limits below, the first are read and the others are left out. */
 #ifndef MONITOR_RUNLOG_H
 #define MONITOR_RUNLOG_H
@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "monitor/nameindex.h"
 
 #define RUNLOG_LINE    ((size_t)256 << 10) /* longest line in bytes; a longer one is damaged */
 #define RUNLOG_NAME    64                  /* longest name of a column, with its NUL */
@@ -33,7 +34,7 @@
 /* Most samples in a column of a host. Beyond that, two samples become their mean. */
 #define RUNLOG_SAMPLES 65536
 
-#define RUNLOG_LEFT_OUT 640 /* room for the text of runlog_left_out */
+#define RUNLOG_LEFT_OUT 1152 /* room for the text of runlog_left_out */
 
 /* A value of metrics.jsonl. `seconds`: training time over all processes of the run. */
 typedef struct {
@@ -92,7 +93,7 @@ typedef struct {
   RunText *texts;
   size_t series_count, text_count;
   size_t series_capacity, text_capacity;
-  size_t next_series; /* private: the column that is expected next */
+  NameIndex series_index, text_index; /* private */
 } RunHost;
 
 struct RunReading;
@@ -122,9 +123,11 @@ typedef struct {
   uint64_t damaged_lines; /* lines that were skipped */
   char damage[512];       /* the first of them: file, line, offset, reason */
   /* The first name of values and the first host that were left out because there were RUNLOG_COLUMNS
-   * or RUNLOG_HOSTS before; empty: none. See runlog_left_out. */
+   * or RUNLOG_HOSTS before, and the first value of a host that had RUNLOG_COLUMNS before; empty: none.
+   * See runlog_left_out. */
   char left_out_name[RUNLOG_NAME];
   char left_out_host[256];
+  char left_out_series[RUNLOG_NAME], left_out_series_host[256];
 
   /* Private. */
   RunFile metrics, system;
@@ -133,7 +136,8 @@ typedef struct {
   char *buffer;
   struct RunReading *readings; /* values of the sample that is being read */
   size_t step_capacity, seconds_capacity, column_capacity, event_capacity, host_capacity;
-  size_t next_column, next_host, ranks_events;
+  size_t ranks_events;
+  NameIndex column_index, host_index;
   uint64_t last_event_step; /* latest step of the events that are not undone */
 } RunLog;
 
@@ -153,7 +157,7 @@ RunPoint runlog_point(const RunLog *log, const RunColumn *column, size_t i);
 /* Returns the last value of a column. Returns false if there is none. */
 bool runlog_last(const RunLog *log, const char *name, RunPoint *point);
 
-/* Describes the values and hosts that were left out, for people: one sentence or two. Returns false, and
+/* Describes the values and hosts that were left out, for people: up to three sentences. Returns false, and
  * an empty text, if there are none. */
 bool runlog_left_out(const RunLog *log, char *out, size_t room);
 

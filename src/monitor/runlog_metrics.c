@@ -1,4 +1,5 @@
-/* Records of metrics.jsonl: columns by name, events, undone steps. Depends on base, scan. */
+/* Records of metrics.jsonl: columns by name, events, undone steps. Depends on base, nameindex,
+ * scan. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -35,7 +36,7 @@ void runlog_drop_metrics(RunLog *log) {
   log->ranks_events = 0;
   log->last_event_step = 0;
   log->records = 0;
-  log->next_column = 0;
+  nameindex_free(&log->column_index);
   log->left_out_name[0] = 0;
 }
 
@@ -59,22 +60,16 @@ bool runlog_last(const RunLog *log, const char *name, RunPoint *point) {
   return true;
 }
 
-static bool is_column(const RunColumn *c, const Scan *scan) {
-  return strncmp(c->name, scan->key, scan->key_len) == 0 && c->name[scan->key_len] == 0;
-}
-
-/* Finds or adds the column with the scanned name. Records have their values in the same order, so the
- * column behind the last one is tried first. *index: RUNLOG_COLUMNS if the name is not that of a
+/* Finds or adds the column with the scanned name. *index: RUNLOG_COLUMNS if the name is not that of a
  * column, or if there are too many. */
 static Err find_column(RunLog *log, const Scan *scan, size_t *index) {
-  size_t count = log->column_count, first = log->next_column;
+  size_t count = log->column_count;
   *index = RUNLOG_COLUMNS;
   if (scan->key_len >= RUNLOG_NAME) return ERR_OK;
-  for (size_t i = 0; i < count; i++) {
-    size_t at = first + i < count ? first + i : first + i - count;
-    if (!is_column(&log->columns[at], scan)) continue;
-    *index = at;
-    log->next_column = at + 1 < count ? at + 1 : 0;
+  size_t found = nameindex_find(&log->column_index, log->columns, sizeof *log->columns,
+                                scan->key, scan->key_len);
+  if (found != NAMEINDEX_NONE) {
+    *index = found;
     return ERR_OK;
   }
   RunColumn column = {0};
@@ -85,6 +80,7 @@ static Err find_column(RunLog *log, const Scan *scan, size_t *index) {
   }
   TRY(mem_grow(&log->columns, &log->column_capacity, count + 1, sizeof column));
   log->columns[count] = column;
+  TRY(nameindex_add(&log->column_index, log->columns, sizeof column, count));
   log->column_count++;
   *index = count;
   return ERR_OK;
@@ -254,7 +250,6 @@ LineResult runlog_take_metrics(RunLog *log, Scan *scan) {
   r.event[0] = 0;
   r.seconds = 0;
   r.values = 0;
-  log->next_column = 0;
   LineResult result = read_record(log, scan, &r);
   if (result != LINE_TAKEN) return result;
   if (r.undoes_later) undo_after(log, r.undone_after);

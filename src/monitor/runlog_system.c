@@ -1,4 +1,4 @@
-/* Samples of system.jsonl: series by host and name. Depends on base, scan. */
+/* Samples of system.jsonl: series by host and name. Depends on base, nameindex, scan. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,13 +39,16 @@ static void free_host(RunHost *host) {
   }
   mem_free(host->series);
   mem_free(host->texts);
+  nameindex_free(&host->series_index);
+  nameindex_free(&host->text_index);
 }
 
 void runlog_drop_hosts(RunLog *log) {
   for (size_t i = 0; i < log->host_count; i++) free_host(&log->hosts[i]);
   log->host_count = 0;
-  log->next_host = 0;
+  nameindex_free(&log->host_index);
   log->left_out_host[0] = 0;
+  log->left_out_series[0] = 0;
 }
 
 const RunSeries *runlog_series(const RunHost *host, const char *name) {
@@ -167,47 +170,50 @@ static bool read_sample(Scan *scan, Sample *s) {
   }
 }
 
-/* Finds or adds a host. Hosts take turns, so the one behind the last is tried first. *host is NULL if
- * there are too many. */
+/* Finds or adds a host. *host is NULL if there are too many. */
 static Err find_host(RunLog *log, const char *name, RunHost **host) {
-  size_t count = log->host_count, first = log->next_host;
-  for (size_t i = 0; i < count; i++) {
-    size_t at = first + i < count ? first + i : first + i - count;
-    *host = &log->hosts[at];
-    if (strcmp((*host)->name, name) != 0) continue;
-    log->next_host = at + 1 < count ? at + 1 : 0;
-    return ERR_OK;
-  }
-  *host = NULL;
+  size_t count = log->host_count;
+  size_t found =
+      nameindex_find(&log->host_index, log->hosts, sizeof *log->hosts, name, strlen(name));
+  *host = found == NAMEINDEX_NONE ? NULL : &log->hosts[found];
+  if (*host) return ERR_OK;
   if (count == RUNLOG_HOSTS) {
     if (!log->left_out_host[0])
       snprintf(log->left_out_host, sizeof log->left_out_host, "%s", name);
     return ERR_OK;
   }
-  TRY(mem_grow(&log->hosts, &log->host_capacity, log->host_count + 1, sizeof **host));
-  *host = &log->hosts[log->host_count++];
-  **host = (RunHost){0};
-  snprintf((*host)->name, sizeof(*host)->name, "%s", name);
+  TRY(mem_grow(&log->hosts, &log->host_capacity, count + 1, sizeof **host));
+  log->hosts[count] = (RunHost){0};
+  snprintf(log->hosts[count].name, sizeof log->hosts[count].name, "%s", name);
+  TRY(nameindex_add(&log->host_index, log->hosts, sizeof *log->hosts, count));
+  log->host_count++;
+  *host = &log->hosts[count];
   return ERR_OK;
 }
 
-/* Finds or adds a series. Samples have their values in the same order, so the series behind the last
- * one is tried first. *series is NULL if the host has too many. */
-static Err find_series(RunHost *host, const char *name, RunSeries **series) {
-  size_t count = host->series_count, first = host->next_series;
-  for (size_t i = 0; i < count; i++) {
-    size_t at = first + i < count ? first + i : first + i - count;
-    *series = &host->series[at];
-    if (strcmp((*series)->name, name) != 0) continue;
-    host->next_series = at + 1 < count ? at + 1 : 0;
+static void note_left_out(RunLog *log, const RunHost *host, const char *name) {
+  if (log->left_out_series[0]) return;
+  memcpy(log->left_out_series, name, RUNLOG_NAME);
+  memcpy(log->left_out_series_host, host->name, sizeof host->name);
+}
+
+/* Finds or adds a series. *series is NULL if the host has too many. */
+static Err find_series(RunLog *log, RunHost *host, const char *name, RunSeries **series) {
+  size_t count = host->series_count;
+  size_t found = nameindex_find(&host->series_index, host->series, sizeof *host->series, name,
+                                strlen(name));
+  *series = found == NAMEINDEX_NONE ? NULL : &host->series[found];
+  if (*series) return ERR_OK;
+  if (count == RUNLOG_COLUMNS) {
+    note_left_out(log, host, name);
     return ERR_OK;
   }
-  *series = NULL;
-  if (count == RUNLOG_COLUMNS) return ERR_OK;
   TRY(mem_grow(&host->series, &host->series_capacity, count + 1, sizeof **series));
-  *series = &host->series[host->series_count++];
-  **series = (RunSeries){.stride = 1};
-  memcpy((*series)->name, name, RUNLOG_NAME);
+  host->series[count] = (RunSeries){.stride = 1};
+  memcpy(host->series[count].name, name, RUNLOG_NAME);
+  TRY(nameindex_add(&host->series_index, host->series, sizeof *host->series, count));
+  host->series_count++;
+  *series = &host->series[count];
   return ERR_OK;
 }
 
@@ -239,13 +245,19 @@ static Err add_sample(RunLog *log, RunSeries *s, double time, double value) {
   return ERR_OK;
 }
 
-static Err set_text(RunHost *host, const Reading *r) {
-  size_t i = 0;
-  while (i < host->text_count && strcmp(host->texts[i].name, r->name) != 0) i++;
-  if (i == RUNLOG_COLUMNS) return ERR_OK;
-  if (i == host->text_count) {
-    TRY(mem_grow(&host->texts, &host->text_capacity, i + 1, sizeof *host->texts));
+static Err set_text(RunLog *log, RunHost *host, const Reading *r) {
+  size_t count = host->text_count;
+  size_t i = nameindex_find(&host->text_index, host->texts, sizeof *host->texts, r->name,
+                            strlen(r->name));
+  if (i == NAMEINDEX_NONE && count == RUNLOG_COLUMNS) {
+    note_left_out(log, host, r->name);
+    return ERR_OK;
+  }
+  if (i == NAMEINDEX_NONE) {
+    i = count;
+    TRY(mem_grow(&host->texts, &host->text_capacity, count + 1, sizeof *host->texts));
     memcpy(host->texts[i].name, r->name, sizeof r->name);
+    TRY(nameindex_add(&host->text_index, host->texts, sizeof *host->texts, count));
     host->text_count++;
   }
   memcpy(host->texts[i].text, r->text, sizeof r->text);
@@ -254,8 +266,8 @@ static Err set_text(RunHost *host, const Reading *r) {
 
 static Err add_value(RunLog *log, RunHost *host, const Reading *r, double time) {
   RunSeries *series;
-  if (r->text[0]) return set_text(host, r);
-  TRY(find_series(host, r->name, &series));
+  if (r->text[0]) return set_text(log, host, r);
+  TRY(find_series(log, host, r->name, &series));
   return series ? add_sample(log, series, time, r->value) : ERR_OK;
 }
 
@@ -265,7 +277,6 @@ static Err store_sample(RunLog *log, const Sample *s) {
   if (!host) return ERR_OK;
   if (host->samples++ == 0) host->first_time = s->time;
   host->last_time = s->time;
-  host->next_series = 0;
   if (s->cores > 0) {
     host->cores = s->cores;
     Reading mean = {.name = "cpu", .value = s->cpu_sum / s->cores};

@@ -13,7 +13,7 @@
 
 #define MAX_RANKS   64   /* ranks that are listed */
 #define MAX_GPUS    16   /* GPUs of a host that are listed */
-#define WATCH_FIELD 1024 /* bytes of a field, with its NUL */
+#define WATCH_FIELD 1280 /* bytes of a field, with its NUL */
 
 static WatchLine *add_line(WatchText *t, Style style) {
   t->is_full = t->lines == WATCH_LINES;

@@ -266,6 +266,59 @@ static void test_runlog_hosts_after_the_first_4096_are_left_out(void **state) {
                       "left out, such as h4096.");
 }
 
+static void test_runlog_values_of_a_host_after_the_first_256_are_left_out(void **state) {
+  (void)state;
+  char text[RUNLOG_LEFT_OUT];
+  FILE *f = fopen(at("system.jsonl"), "w");
+  assert_non_null(f);
+  for (int round = 0; round < 2; round++) {
+    fprintf(f, "{\"host\":\"h1\",\"time\":%d", round + 1);
+    for (int i = 0; i <= RUNLOG_COLUMNS; i++) fprintf(f, ",\"v%d\":%d", i, i);
+    fprintf(f, "}\n{\"host\":\"h2\",\"time\":%d,\"v300\":1}\n", round + 1);
+  }
+  assert_int_equal(fclose(f), 0);
+  OK(runlog_read(&runlog));
+  for (int i = 0; i < RUNLOG_COLUMNS; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "v%d", i);
+    const RunSeries *series = runlog_series(&runlog.hosts[0], name);
+    assert_non_null(series);
+    assert_int_equal(series->points, 2);
+    assert_true(series->value[1] == i);
+  }
+  assert_null(runlog_series(&runlog.hosts[0], "v256"));
+  assert_non_null(runlog_series(&runlog.hosts[1], "v300"));
+  assert_true(runlog_left_out(&runlog, text, sizeof text));
+  assert_string_equal(
+      text,
+      "system.jsonl has more than 256 values of a host; those after the first 256 "
+      "are left out, such as v256 of h1.");
+}
+
+static void test_nameindex_finds_each_of_1000_names_and_no_part_of_one(void **state) {
+  (void)state;
+  static struct {
+    char name[16];
+    int value;
+  } item[1000];
+  size_t size = sizeof *item;
+  NameIndex index = {0};
+  assert_true(nameindex_find(&index, item, size, "n", 1) == NAMEINDEX_NONE);
+  for (size_t i = 0; i < 1000; i++) {
+    snprintf(item[i].name, sizeof item[i].name, "name%zu", i);
+    OK(nameindex_add(&index, item, size, i));
+  }
+  for (size_t i = 0; i < 1000; i++) {
+    size_t len = strlen(item[i].name);
+    assert_true(nameindex_find(&index, item, size, item[i].name, len) == i);
+  }
+  assert_true(nameindex_find(&index, item, size, "name999", 6) == 99);
+  assert_true(nameindex_find(&index, item, size, "name999", 4) == NAMEINDEX_NONE);
+  assert_true(nameindex_find(&index, item, size, "name1000", 8) == NAMEINDEX_NONE);
+  assert_true(nameindex_find(&index, item, size, "", 0) == NAMEINDEX_NONE);
+  nameindex_free(&index);
+}
+
 static void test_runlog_unprintable_name_is_ignored(void **state) {
   (void)state;
   add_metrics("{\"<b>\":1,\"a b\":2,\"ok\":3,\"step\":1,\"seconds\":0}\n");
@@ -447,6 +500,8 @@ int main(void) {
       CASE(test_runlog_line_of_3_mb_is_skipped),
       CASE(test_runlog_names_after_the_first_256_are_left_out),
       CASE(test_runlog_hosts_after_the_first_4096_are_left_out),
+      CASE(test_runlog_values_of_a_host_after_the_first_256_are_left_out),
+      cmocka_unit_test(test_nameindex_finds_each_of_1000_names_and_no_part_of_one),
       CASE(test_runlog_unprintable_name_is_ignored),
       CASE(test_runlog_event_fields),
       CASE(test_runlog_events_of_undone_steps_are_marked),

@@ -1,5 +1,5 @@
 /* Reads hypotheses and references. Only LF ends a line, and white space at the end of a line is
- * removed, as in sacreBLEU. Depends on base/utf8. */
+ * removed, as in sacreBLEU. Depends on base/file, utf8. */
 #include "metric/lines.h"
 
 #include <errno.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "metric/unicode.h"
@@ -52,9 +53,8 @@ static Err check_utf8(const MetricLines *l) {
                  (unsigned char)l->bytes.s[valid]);
 }
 
-Err metric_lines_read(MetricLines *l, const char *path) {
-  *l = (MetricLines){.path = path};
-  TRY(read_text(path, &l->bytes));
+/* Finds the lines of the bytes that were read. */
+static Err split(MetricLines *l) {
   TRY(check_utf8(l));
   const char *end = str_text(&l->bytes) + l->bytes.len;
   for (const char *at = end - l->bytes.len; at < end;) {
@@ -65,6 +65,18 @@ Err metric_lines_read(MetricLines *l, const char *path) {
     at = stop + 1;
   }
   return ERR_OK;
+}
+
+Err metric_lines_read(MetricLines *l, const char *path) {
+  *l = (MetricLines){.path = path};
+  TRY(read_text(path, &l->bytes));
+  return split(l);
+}
+
+Err metric_lines_read_regular(MetricLines *l, const char *path, size_t limit) {
+  *l = (MetricLines){.path = path};
+  TRY(file_read(path, limit, &l->bytes));
+  return split(l);
 }
 
 void metric_lines_free(MetricLines *l) {

@@ -14,6 +14,9 @@ typedef struct {
 
 /* Reads the whole file and checks that it is UTF-8. */
 NODISCARD Err metric_lines_read(MetricLines *l, const char *path);
+/* Like metric_lines_read for a file that the user has not named: only a regular file of at most `limit`
+ * bytes is read, so that a pipe does not block and a device does not fill the memory. */
+NODISCARD Err metric_lines_read_regular(MetricLines *l, const char *path, size_t limit);
 /* Returns the name of the file for messages. */
 const char *metric_lines_name(const char *path);
 void metric_lines_free(MetricLines *l);

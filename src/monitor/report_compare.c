@@ -15,6 +15,8 @@
 #define RESAMPLES    1000  /* sacreBLEU's default for --paired-bs */
 #define SEED         12345 /* sacreBLEU's default */
 #define MOST_OPTIONS 1024  /* lines of a config that are compared */
+/* Largest file of outputs or references in bytes. */
+#define TEXT_LIMIT ((size_t)64 << 20)
 
 static CompareRow *add_row(Report *r, const char *key, const char *label) {
   if (r->row_count == COMPARE_ROWS) return NULL;
@@ -196,8 +198,8 @@ static Err score_run(const RunFacts *f, Scored *s, char paths[2][FILE_PATH_MAX])
   *s = (Scored){0};
   TRY(file_join(paths[0], f->dir, "valid-best.txt"));
   TRY(file_join(paths[1], f->data_dir, "valid.ref"));
-  TRY(metric_lines_read(&s->output, paths[0]));
-  TRY(metric_lines_read(&s->reference, paths[1]));
+  TRY(metric_lines_read_regular(&s->output, paths[0], TEXT_LIMIT));
+  TRY(metric_lines_read_regular(&s->reference, paths[1], TEXT_LIMIT));
   if (s->output.lines != s->reference.lines)
     return err_set(ERR_WORK, "%s has %zu lines, but %s has %zu", paths[0], s->output.lines,
                    paths[1], s->reference.lines);

@@ -146,6 +146,26 @@ headline() { field "$1" "runs/0/answers/$2/headline"; }
   "$TRIREME" report "$R/overfitted" "$T/copy" --markdown | grep -q '^- copy: BLEU .*p = 1.0000, not distinguishable from chance'
 }
 
+@test "outputs or references that are no regular file, or too large, leave BLEU unknown: report does not wait for them" {
+  cp -r "$R/overfitted" "$T/odd"
+  cp -r "$SET" "$T/set"
+  compare() { timeout 120 "$TRIREME" report "$@" --markdown | grep '^- .*BLEU cannot be compared: '; }
+  rm "$T/odd/valid-best.txt"
+  mkfifo "$T/odd/valid-best.txt"
+  compare "$R/overfitted" "$T/odd" | grep -q 'valid-best.txt is not a regular file'
+  compare "$T/odd" "$R/overfitted" | grep -q 'valid-best.txt is not a regular file'
+  ln -sf /dev/zero "$T/odd/valid-best.txt"
+  compare "$R/overfitted" "$T/odd" | grep -q 'valid-best.txt is not a regular file'
+  rm "$T/odd/valid-best.txt"
+  truncate -s 65M "$T/odd/valid-best.txt"
+  compare "$R/overfitted" "$T/odd" | grep -q 'valid-best.txt is larger than the 67108864 bytes'
+  cp "$R/overfitted/valid-best.txt" "$T/odd/"
+  sed -i "s,^data = .*,data = \"$T/set\"," "$T/odd/config"
+  rm "$T/set/valid.ref"
+  mkfifo "$T/set/valid.ref"
+  compare "$R/overfitted" "$T/odd" | grep -q 'valid.ref is not a regular file'
+}
+
 @test "what was not measured is unknown: a run without its data set, processes and samples" {
   cp -r "$R/overfitted" "$T/run"
   rm -f "$T"/run/processes.jsonl "$T"/run/system.jsonl

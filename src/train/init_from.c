@@ -160,6 +160,13 @@ static Err compare_files(const InitFrom *m, const Task *task) {
   return ERR_OK;
 }
 
+/* Verifies the vocabulary and the labels, of which only the numbers in model.json are used. */
+static Err check_files(const InitFrom *m) {
+  for (size_t i = 0; i < m->sums.files; i++)
+    TRY(store_check_file(&m->sums, m->dir, m->sums.file[i].name));
+  return ERR_OK;
+}
+
 static void log_taken(const InitFrom *m) {
   log_info("init     %zu of %zu weights are those of %s", m->taken, m->params->count, m->dir);
   if (m->fresh.len) log_info("init     initialised: %s", str_text(&m->fresh));
@@ -186,6 +193,7 @@ Err init_from_model(const Trainer *t, float *w) {
   if (m.config.family != here->family)
     return err_set(ERR_USAGE, "--init-from %s is a model of family %s, not %s", m.dir,
                    m.config.family->name, here->family->name);
+  TRY_DONE(check_files(&m));
   TRY_DONE(open_weights(&m));
   TRY_DONE(take_weights(&m, w));
   TRY_DONE(str_check(&m.fresh));

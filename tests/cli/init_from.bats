@@ -162,6 +162,18 @@ same_weights() {
   printf 'x' | dd of=damaged/weights.safetensors bs=1 seek=60000 conv=notrunc status=none
   run -1 train none --init-from damaged
   [[ "$output" == *"damaged/weights.safetensors"*"damaged"* ]]
+  local name
+  for name in vocab.txt labels.txt; do
+    rm -r damaged
+    cp -r bert damaged
+    sed -i 2d "damaged/$name"
+    run -1 train none --init-from damaged
+    [[ "$output" == *"damaged/$name is damaged: it has "* ]]
+    rm "damaged/$name"
+    run -1 train none --init-from damaged
+    [[ "$output" == *"damaged/$name"*"No such file"* ]]
+  done
+  [ ! -e none/checkpoints/latest ]
 }
 
 @test "a translator starts from a translator" {

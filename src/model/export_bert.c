@@ -132,7 +132,7 @@ static Err read_file(const Export *e, const char *name, Str *text) {
   return place_read_all(path, STORE_FILE_LIMIT, text);
 }
 
-/* Returns the id of [PAD], the number of its line in vocab.txt; 0 if there is none. */
+/* Returns the id of [PAD], the number of its line in vocab.txt; -1 if there is none. */
 static int find_pad(const char *text) {
   static const char pad[] = "[PAD]";
   for (int id = 0; *text; id++) {
@@ -141,12 +141,18 @@ static int find_pad(const char *text) {
     text += strcspn(text, "\n");
     text += *text == '\n';
   }
-  return 0;
+  return -1;
 }
 
 static const char *get_class(const BertConfig *c) {
   if (bert_is_classifier(c)) return "ForSequenceClassification";
   return c->head == BERT_HEAD_MLM ? "ForMaskedLM" : "Model";
+}
+
+/* Returns the id for padding of a model whose vocabulary has it under `pad`; -1: has none. */
+static int find_pad_id(const BertConfig *c, int pad) {
+  if (c->position_offset) return c->position_offset - 1; /* RoBERTa: see shift_positions */
+  return pad < 0 ? 0 : pad;
 }
 
 static json_t *print_config(const BertConfig *c, int pad, const char *labels) {
@@ -156,11 +162,10 @@ static json_t *print_config(const BertConfig *c, int pad, const char *labels) {
   HfBertForm form = find_form(c);
   char class[64];
   snprintf(class, sizeof class, "%s%s", class_name[form], get_class(c));
-  json_t *root =
-      json_pack("{s:[s], s:s, s:s, s:i, s:i, s:i, s:b}", "architectures", class, "model_type",
-                hf_bert_type[form], "dtype", "float32", "vocab_size", c->vocab,
-                "max_position_embeddings", c->max_positions, "pad_token_id",
-                form == HF_ROBERTA ? c->position_offset - 1 : pad, "tie_word_embeddings", 1);
+  json_t *root = json_pack("{s:[s], s:s, s:s, s:i, s:i, s:i, s:b}", "architectures", class,
+                           "model_type", hf_bert_type[form], "dtype", "float32", "vocab_size",
+                           c->vocab, "max_position_embeddings", c->max_positions,
+                           "pad_token_id", find_pad_id(c, pad), "tie_word_embeddings", 1);
   json_t *sizes = print_sizes(c, form);
   bool is_complete = root && sizes && json_object_update(root, sizes) == 0;
   json_decref(sizes);
@@ -223,31 +228,43 @@ static Err write_byte_bpe(const Export *e, const char *dir, const ByteBpe *b) {
   return export_write_json(print_settings(e, b), dir, "tokenizer_config.json");
 }
 
-static Err write_wordpiece(const Export *e, const char *dir, const Str *vocab) {
-  const BertConfig *c = &e->bert;
-  char class[64];
-  TRY(write_text(dir, "vocab.txt", vocab));
-  snprintf(class, sizeof class, "%sTokenizer", class_name[find_form(c)]);
-  return export_write_json(
-      json_pack("{s:s, s:b, s:b, s:b, s:i, s:s, s:s, s:s, s:s, s:s}", "tokenizer_class", class,
-                "do_lower_case", c->is_lower, "strip_accents", c->strips_accents,
-                "tokenize_chinese_chars", 1, "model_max_length", (int)bert_max_tokens(c),
-                "unk_token", "[UNK]", "sep_token", "[SEP]", "pad_token", "[PAD]", "cls_token",
-                "[CLS]", "mask_token", "[MASK]"),
-      dir, "tokenizer_config.json");
+/* Adds the inputs of a model with one segment: BertTokenizer would number those of a pair 0 and 1. */
+static bool add_inputs(json_t *root, const BertConfig *c) {
+  if (c->segments != 1) return true;
+  json_t *names = json_pack("[s, s]", "input_ids", "attention_mask");
+  return json_object_set_new(root, "model_input_names", names) == 0;
 }
 
-/* Writes the files of the tokenizer, and sets the id for padding. */
+/* RobertaTokenizer does not read vocab.txt: a model of RoBERTa's form has BertTokenizer. */
+static json_t *print_wordpiece(const BertConfig *c) {
+  bool is_distil = find_form(c) == HF_DISTILBERT;
+  json_t *root =
+      json_pack("{s:s, s:b, s:b, s:b, s:i, s:s, s:s, s:s, s:s, s:s}", "tokenizer_class",
+                is_distil ? "DistilBertTokenizer" : "BertTokenizer", "do_lower_case",
+                c->is_lower, "strip_accents", c->strips_accents, "tokenize_chinese_chars", 1,
+                "model_max_length", (int)bert_max_tokens(c), "unk_token", "[UNK]", "sep_token",
+                "[SEP]", "pad_token", "[PAD]", "cls_token", "[CLS]", "mask_token", "[MASK]");
+  if (root && add_inputs(root, c)) return root;
+  json_decref(root);
+  return NULL;
+}
+
+static Err write_wordpiece(const Export *e, const char *dir, const Str *vocab) {
+  TRY(write_text(dir, "vocab.txt", vocab));
+  return export_write_json(print_wordpiece(&e->bert), dir, "tokenizer_config.json");
+}
+
+/* Writes the files of the tokenizer, and sets the id for padding; -1: the vocabulary has none. */
 static Err write_tokenizer(const Export *e, const char *dir, int *pad) {
   Str text = {0};
   ByteBpe b = {0};
   Err err;
   bool is_byte_bpe = export_has_file(e, "tokenizer.json");
-  *pad = 0;
+  *pad = -1;
   TRY_DONE(read_file(e, is_byte_bpe ? "tokenizer.json" : "vocab.txt", &text));
   if (is_byte_bpe) {
     TRY_DONE(byte_bpe_read(&b, str_text(&text), text.len, e->dir));
-    *pad = b.pad < 0 ? 0 : b.pad;
+    *pad = b.pad;
     err = write_byte_bpe(e, dir, &b);
   } else if (text.len) {
     *pad = find_pad(str_text(&text));
@@ -261,11 +278,31 @@ done:
   return err;
 }
 
-Err export_write_bert(const Export *e, const char *dir) {
+/* RoBERTa of transformers gives a token the row pad_token_id + 1 + its position, and tokens with the id
+ * pad_token_id have no position. Leaves out the first rows, which belong to no position, so that
+ * pad_token_id is the id for padding of the vocabulary. */
+static Err shift_positions(Export *e, int pad) {
+  BertConfig *c = &e->bert;
+  int unused = c->position_offset - (pad + 1); /* rows */
+  if (find_form(c) != HF_ROBERTA || (pad < 0 && !export_has_file(e, "vocab.txt")))
+    return ERR_OK;
+  if (pad < 0 || unused < 0)
+    return refuse_tokenizer(e,
+                            "it is of RoBERTa's form, which needs a token for padding ([PAD]) "
+                            "among the first of the vocabulary");
+  c->position_offset -= unused;
+  c->max_positions -= unused;
+  e->bert_at.positions += (size_t)unused * (size_t)c->d_model;
+  return ERR_OK;
+}
+
+Err export_write_bert(const Export *model, const char *dir) {
+  Export shifted = *model, *e = &shifted;
   Str labels = {0};
   int pad;
   Err err;
   TRY_DONE(write_tokenizer(e, dir, &pad));
+  TRY_DONE(shift_positions(e, pad));
   TRY_DONE(read_file(e, "labels.txt", &labels));
   TRY_DONE(
       export_write_json(print_config(&e->bert, pad, str_text(&labels)), dir, "config.json"));

@@ -165,8 +165,10 @@ static Err read_byte_bpe(BertImport *m) {
 static Err read_tokenizer(BertImport *m) {
   if (m->form != HF_ROBERTA) return read_vocab(m);
   if (has_file(m, "tokenizer.json") || has_file(m, "vocab.json")) return read_byte_bpe(m);
+  if (has_file(m, "vocab.txt")) return read_vocab(m); /* as export writes it */
   log_warn(
-      "%s has no tokenizer (tokenizer.json, or vocab.json and merges.txt); the imported model "
+      "%s has no tokenizer (tokenizer.json, or vocab.json and merges.txt, or vocab.txt); the "
+      "imported model "
       "has weights, but cannot read texts",
       m->in->from);
   return ERR_OK;

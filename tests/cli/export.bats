@@ -65,6 +65,52 @@ setup() {
   [[ "$output" == *"only translation models"*"pass --to hf"* ]]
 }
 
+# wordpiece_roberta VOCAB NAME: trains a RoBERTa further on texts of a WordPiece vocabulary, as $T/NAME.
+wordpiece_roberta() {
+  local golden=$BATS_TEST_DIRNAME/../golden/bert_import i
+  [ -e "$T/start" ] || "$TRIREME" import --quiet --from "$golden/roberta" --out "$T/start"
+  printf 'text,class\n' > "$T/texts.csv"
+  for i in 0 1 2 0 1 2 0 1 2; do echo "you are not kind $i,$i" >> "$T/texts.csv"; done
+  "$TRIREME" prepare --quiet --task classify --train "$T/texts.csv" --text-column text --label-column class --vocab "$1" --casing cased \
+    --max-tokens 12 --out "$T/$2-set" > /dev/null
+  "$TRIREME" train --quiet --device cpu --data "$T/$2-set" --run "$T/$2" --init-from "$T/start" --steps 1 --batch-tokens 256 --threads 1 \
+    --system-metrics no > /dev/null 2>&1
+}
+
+@test "a model of RoBERTa's form with a WordPiece vocabulary has BertTokenizer, and its positions begin after [PAD]" {
+  local vocab=$BATS_TEST_DIRNAME/../golden/bert_import/mlm/vocab.txt model
+  wordpiece_roberta "$vocab" pieces
+  "$TRIREME" export "$T/pieces" --quiet --to hf --out "$T/pieces-hf"
+  cmp "$vocab" "$T/pieces-hf/vocab.txt"
+  grep -q '"tokenizer_class": "BertTokenizer"' "$T/pieces-hf/tokenizer_config.json"
+  # There is one segment, so that the tokenizer must not number the texts of a pair.
+  tr -d ' \n' < "$T/pieces-hf/tokenizer_config.json" | grep -qF '"model_input_names":["input_ids","attention_mask"]'
+  # [PAD] is 0: the first row of the positions, which no token has, is left out.
+  grep -q '"pad_token_id": 0' "$T/pieces-hf/config.json"
+  grep -q '"max_position_embeddings": 15' "$T/pieces-hf/config.json"
+  "$TRIREME" import --quiet --from "$T/pieces-hf" --out "$T/pieces-back"
+  cmp "$vocab" "$T/pieces-back/vocab.txt"
+  for model in pieces pieces-back; do
+    printf 'you are kind\nrude [UNK] you\n' | "$TRIREME" classify --quiet --device cpu --threads 1 --model "$T/$model" --json > "$T/$model.out"
+  done
+  grep -q probabilities "$T/pieces.out"
+  cmp "$T/pieces.out" "$T/pieces-back.out"
+}
+
+@test "a model of RoBERTa's form whose WordPiece vocabulary has no early [PAD] is refused" {
+  local vocab=$BATS_TEST_DIRNAME/../golden/bert_import/mlm/vocab.txt
+  sed 's/^\[PAD\]$/zzz/' "$vocab" > "$T/without.txt"
+  { grep -vxF '[PAD]' "$vocab"; echo '[PAD]'; } > "$T/late.txt"
+  local name
+  for name in without late; do
+    wordpiece_roberta "$T/$name.txt" "$name"
+    run -1 "$TRIREME" export "$T/$name" --to hf --out "$T/$name-hf"
+    [[ "$output" == *"needs a token for padding ([PAD]) among the first of the vocabulary"* ]]
+    [ ! -e "$T/$name-hf" ]
+    [ ! -e "$T/$name-hf.partial" ]
+  done
+}
+
 @test "special tokens that a vocabulary does not have are null" {
   cp -R "$BATS_TEST_DIRNAME/../golden/bert_import/roberta" "$T/maskless"
   sed -i 's/"<mask>"/"zz"/; s/"<pad>"/"qq"/' "$T/maskless/vocab.json"

@@ -166,6 +166,7 @@ static Err classify_input(Job *job) {
   job->lines.share = job->share;
   job->lines.source.has_pairs = config->has_pairs;
   job->lines.source.pair_mark = LABELER_PAIR;
+  job->lines.source.takes_nul = true; /* as prepare does */
   job->lines.hint = config->has_pairs
                         ? "type two texts with a tab between and press Enter; Ctrl-D ends"
                         : "type a text and press Enter; Ctrl-D ends the input";

@@ -38,6 +38,8 @@ typedef struct {
   /* Columns of the table that have the texts; 0 columns: the file has a text on each line. */
   const char *column[2];
   size_t columns;
+  /* NUL bytes are left to the tokenizer; otherwise they are errors. */
+  bool takes_nul;
   /* A line has two texts with a tab between them, which is replaced by `pair_mark`. */
   bool has_pairs;
   char pair_mark;

@@ -18,9 +18,10 @@
 
 /* ---- one line ---- */
 
-static Err check_text(const Input *in, const char *line, size_t len) {
+static Err check_text(const LineJob *job, const char *line, size_t len) {
+  const Input *in = job->in;
   size_t valid = utf8_valid(line, len);
-  const char *nul = memchr(line, 0, len);
+  const char *nul = job->source.takes_nul || !len ? NULL : memchr(line, 0, len);
   if (valid == len && !nul) return ERR_OK;
   if (nul && (size_t)(nul - line) < valid)
     return err_set(ERR_WORK,
@@ -56,7 +57,7 @@ static Err read_line(const LineJob *job, Str *text, bool *end) {
   TRY(input_line(job->in, &line, &len));
   *end = line == NULL;
   if (*end) return ERR_OK;
-  TRY(check_text(job->in, line, len));
+  TRY(check_text(job, line, len));
   str_addn(text, line, len);
   TRY(str_check(text));
   if (!job->source.has_pairs) return ERR_OK;
@@ -71,11 +72,6 @@ static Err read_row(const LineJob *job, Str *text, bool *end) {
   TRY(table_row(job->table, &row));
   *end = row == NULL;
   if (*end) return ERR_OK;
-  for (size_t i = 0; i < job->source.columns; i++)
-    if (strlen(row[i].text) != row[i].len)
-      return err_set(ERR_WORK, "%s:%llu: column '%s' contains a NUL byte; remove it",
-                     job->source.path, (unsigned long long)table_line(job->table),
-                     job->source.column[i]);
   for (size_t i = 0; i < job->source.columns; i++) {
     if (i) str_addc(text, job->source.pair_mark);
     str_addn(text, row[i].text, row[i].len);

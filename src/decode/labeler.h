@@ -7,8 +7,9 @@
 #include "decode/lines.h"
 #include "model/classifier.h"
 
-/* Between the two texts of a pair in a Line. Texts contain no NUL. */
-#define LABELER_PAIR '\0'
+/* Between the two texts of a pair in a Line. It is no byte of UTF-8, so texts cannot contain it; they may
+ * contain NUL. */
+#define LABELER_PAIR '\xff'
 
 /* Called with the outputs of text i: `output` (labels) has probabilities (softmax, sigmoid) or values
  * (square). */

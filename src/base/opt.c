@@ -420,6 +420,26 @@ static const Value *value_of(const OptSet *set, const char *name) {
   return &set->value[s - opt_specs_];
 }
 
+/* Gives an option its value of the option table. */
+static Err reset_value(OptSet *set, const OptSpec *s) {
+  Value *v = &set->value[s - opt_specs_];
+  char *initial = (char *)(uintptr_t)s->initial;
+  clear_value(v);
+  v->source = FROM_DEFAULT;
+  v->number = 0;
+  return initial ? store_value(set, s, &initial, 1, FROM_DEFAULT) : ERR_OK;
+}
+
+Err opt_keep_one(OptSet *set, const char *name, const char *other) {
+  Source source = value_of(set, name)->source, against = value_of(set, other)->source;
+  if (!opt_given(set, name) || !opt_given(set, other)) return ERR_OK;
+  if (source == against)
+    return err_set(ERR_USAGE, "--%s and --%s exclude each other: pass one of them", name,
+                   other);
+  const char *lower = source < against ? name : other;
+  return reset_value(set, opt_find_spec_(set->command, lower, strlen(lower)));
+}
+
 bool opt_given(const OptSet *set, const char *name) {
   return value_of(set, name)->source > FROM_TASK;
 }

@@ -101,6 +101,10 @@ void opt_free(OptSet *set);
  * of a task. Does not change options that were given; the new defaults do not count as given. */
 NODISCARD Err opt_set_defaults(OptSet *set, const char *text, size_t len, const char *where);
 
+/* Of two options that exclude each other, both given: the one of the source with the lower priority
+ * (recipe, config file, command line) becomes one that is not given. Fails if both have the same source. */
+NODISCARD Err opt_keep_one(OptSet *set, const char *name, const char *other);
+
 /* Functions that return option values by name. Requesting an option that the command does not
  * have is a programming error. */
 /* Returns true if the command line, the config file or the recipe sets the option. */

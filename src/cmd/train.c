@@ -236,8 +236,6 @@ static Err fill_spec(TrainSpec *s, const OptSet *opts) {
   TRY(fill_batch_tokens(s, opt_text(opts, "batch-tokens")));
   s->micro_batches =
       opt_text(opts, "micro-batches") ? (uint32_t)opt_count(opts, "micro-batches") : 0;
-  if (opt_given(opts, "steps") && opt_given(opts, "epochs"))
-    return err_set(ERR_USAGE, "--steps and --epochs exclude each other: pass one of them");
   s->steps = (uint64_t)opt_count(opts, "steps");
   bool has_epochs = opt_text(opts, "epochs") && !opt_given(opts, "steps");
   s->epochs = has_epochs ? (uint64_t)opt_count(opts, "epochs") : 0;
@@ -474,6 +472,7 @@ Err cmd_train(OptSet *opts) {
   TRY_DONE(comm_open(&comm, opt_real(opts, "rank-timeout")));
   cmd_introduce(comm);
   TRY_DONE(apply_run_config(opts, comm));
+  TRY_DONE(opt_keep_one(opts, "steps", "epochs"));
   TRY_DONE(choose_task(opts, &spec.task));
   TRY_DONE(choose_cpu_preset(opts, spec.task->family, comm));
   opt_record(opts, &options);

@@ -48,6 +48,12 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '[.]score ' | sort; }
   [[ "$output" == *"ROC AUC "* ]]
 }
 
+@test "steps instead of the epochs of the recipe" {
+  PRETRAIN=${PRETRAIN/--epochs 1/--steps 2} TRAIN=${TRAIN/--epochs 1/--steps 3} run -0 "$recipe/run" table.csv
+  echo "$output"
+  [[ "$output" == *"done at step 2 "*"done at step 3 "*"ROC AUC "* ]]
+}
+
 @test "a prepare that was killed continues; another table is refused" {
   TRIREME_FAULT=die:prepare-tokenizer run "$recipe/run" table.csv
   [ "$status" -ne 0 ]

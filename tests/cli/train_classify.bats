@@ -409,3 +409,28 @@ samples() {
   prepare long --train train.csv --label-column class --valid long.csv
   refused "cannot hold the longest validation text, 20 tokens; give --batch-tokens 20" long --batch-tokens 16
 }
+
+@test "--steps on the command line replaces epochs of a config file, and the reverse" {
+  printf 'epochs = 1\n' > epochs.conf
+  run -0 fit classes steps-over-epochs --config epochs.conf --steps 2 --valid-every 0
+  echo "$output"
+  [[ "$output" == *"done at step 2 "* ]]
+  run -0 grep -E '^(steps|epochs) =' steps-over-epochs/config
+  [ "$output" = "steps = 2" ]
+  # the run is resumed with its steps, or those given now
+  run -0 fit classes steps-over-epochs --resume
+  echo "$output"
+  [[ "$output" == *"done at step 2 "* ]]
+  printf 'steps = 2\n' > steps.conf
+  run -0 "$TRIREME" train --run steps-over-epochs --resume --epochs 1 --config steps.conf --quiet
+  [[ "$output" == *"done at step "* && "$output" != *"done at step 2 "* ]]
+  run -0 grep -E '^(steps|epochs) =' steps-over-epochs/config
+  [ "$output" = "epochs = 1" ]
+  # the same source
+  run -2 fit classes refused --steps 2 --epochs 1
+  [[ "$output" == *"--steps and --epochs exclude each other"* ]]
+  printf 'steps = 2\nepochs = 1\n' > both.conf
+  run -2 fit classes refused --config both.conf
+  [[ "$output" == *"--steps and --epochs exclude each other"* ]]
+  [ ! -e refused ]
+}

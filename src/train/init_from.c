@@ -141,6 +141,20 @@ static void log_differences(const InitFrom *m, const ModelConfig *here) {
   str_free(&list);
 }
 
+/* Returns true if weights are taken whose rows belong to the lines of a vocabulary or of labels.txt. */
+static bool takes_rows(const InitFrom *m, const char *file) {
+  bool is_labels = strcmp(file, "labels.txt") == 0;
+  for (size_t i = 0; i < m->params->count; i++) {
+    const Param *q = &m->params->param[i];
+    bool is_row = is_labels ? str_starts(q->name, "classifier.")
+                            : str_starts(q->name, "embed.tokens") ||
+                                  str_starts(q->name, "embedding"); /* of a translator */
+    const SafeTensor *t = is_row ? safetensors_find(&m->file, q->name) : NULL;
+    if (t && has_shape_of(t, q)) return true;
+  }
+  return false;
+}
+
 /* Warns of another vocabulary or other labels: their weights are taken by number if the count is the
  * same. */
 static Err compare_files(const InitFrom *m, const Task *task) {
@@ -151,6 +165,7 @@ static Err compare_files(const InitFrom *m, const Task *task) {
       if (!m->sums.known || strcmp(there->name, task->file[i].name) != 0) continue;
       TRY(filesum_file(task->file[i].path, &sum));
       if (sum.crc == there->sum.crc && sum.bytes == there->sum.bytes) continue;
+      if (!takes_rows(m, there->name)) continue;
       log_warn(
           "--init-from %s has another %s (%s) than the data set: weights of equal shape "
           "are taken, although they belong to other names",

@@ -101,6 +101,18 @@ same_weights() {
   run -0 "$TRIREME" train --data other --run vocab "${STILL[@]}" --init-from bert
   [[ "$output" == *"32 of 33 weights are those of bert"* ]]
   [[ "$output" == *"initialised: embed.tokens ("*" x 32, there 29 x 32)"* ]]
+  [[ "$output" != *"(vocab.txt) than the data set"* ]]
+}
+
+@test "a warning names another vocabulary or list of labels only if weights of it are taken" {
+  prepare halves --label-column half --vocab bert/vocab.txt --casing cased --max-tokens 12
+  run -0 "$TRIREME" train --data halves --run halves-run "${STILL[@]}" --init-from bert
+  [[ "$output" == *"initialised: classifier.weight (2 x 32, there 3 x 32), classifier.bias"* ]]
+  [[ "$output" != *"than the data set"* ]]
+  sed 's/^a$/zz/' bert/vocab.txt > changed.txt
+  prepare changed --label-column half --vocab changed.txt --casing cased --max-tokens 12
+  run -0 "$TRIREME" train --data changed --run changed-run "${STILL[@]}" --init-from bert
+  [[ "$output" == *"warning: --init-from bert has another "*"(vocab.txt) than the data set"* ]]
 }
 
 @test "a data set of longer texts takes the positions that the model has, and warns of the others" {

@@ -83,6 +83,21 @@ static void test_torch_older_file_gives_all_tensors(void **state) {
   check_golden(GOLDEN "older.bin");
 }
 
+/* little_endian tells the machine that wrote the file; its numbers are little-endian on all machines. */
+static void test_torch_older_file_of_a_big_endian_machine_is_the_same(void **state) {
+  static const char key[] = "little_endianq\x02";
+  Str whole = {0};
+  (void)state;
+  OK(file_read(GOLDEN "older.bin", (size_t)1 << 20, &whole));
+  size_t i = 0;
+  while (memcmp(whole.s + i, key, strlen(key)) != 0) i++;
+  assert_int_equal((uint8_t)whole.s[i + strlen(key)], 0x88); /* True */
+  whole.s[i + strlen(key)] = (char)0x89;                     /* False */
+  OK(file_write(at("big.bin"), whole.s, whole.len));
+  str_free(&whole);
+  check_golden(at("big.bin"));
+}
+
 static void test_torch_truncated_file_is_refused(void **state) {
   static const char *const names[] = {GOLDEN "state.bin", GOLDEN "older.bin"};
   (void)state;
@@ -303,6 +318,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_torch_archive_gives_all_tensors),
       cmocka_unit_test(test_torch_older_file_gives_all_tensors),
+      cmocka_unit_test(test_torch_older_file_of_a_big_endian_machine_is_the_same),
       cmocka_unit_test(test_torch_truncated_file_is_refused),
       cmocka_unit_test(test_torch_damaged_storage_is_refused),
       cmocka_unit_test(test_torch_handmade_state_dict_is_read),

@@ -1,11 +1,13 @@
 /* Reads a run's files and derives its state. Depends on runlog, scan, base. */
 #include "monitor/watch.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/str.h"
@@ -58,6 +60,17 @@ static void read_process(Watch *w) {
   str_free(&text);
 }
 
+/* Returns the step of the latest checkpoint, to which a link points; 0 if there is none. */
+static uint64_t read_saved_step(const Watch *w) {
+  char path[FILE_PATH_MAX], name[64];
+  uint64_t step;
+  if (file_join(path, w->dir, "checkpoints/latest")) return 0;
+  ssize_t len = readlink(path, name, sizeof name - 1);
+  if (len < 0) return 0;
+  name[len] = '\0';
+  return sscanf(name, "step-%15" SCNu64, &step) == 1 ? step : 0;
+}
+
 /* Returns the seconds since one of the run's files was written; infinite if there is none. */
 static double get_silence(const Watch *w) {
   static const char *const names[] = {"metrics.jsonl", "system.jsonl", "log.txt"};
@@ -106,12 +119,15 @@ static void measure_progress(Watch *w) {
     double step = s && s->points ? s->value[s->points - 1] : 0;
     if (step > (double)w->step && step < 1e15) w->step = (uint64_t)step;
   }
+  /* Earlier versions did not record the last step if it was no multiple of --log-every. */
+  if (read_saved_step(w) >= w->steps && w->step < w->steps) w->step = w->steps;
+  if (w->step >= w->steps) w->left = -1;
 }
 
 static WatchState judge(const Watch *w) {
   if (!w->is_open) return WATCH_ABSENT;
-  if (!w->log.column_count && !w->log.host_count) return WATCH_EMPTY;
   if (w->steps && w->step >= w->steps) return WATCH_COMPLETE;
+  if (!w->log.column_count && !w->log.host_count) return WATCH_EMPTY;
   return w->silence < WATCH_NEWS ? WATCH_RUNNING : WATCH_SILENT;
 }
 

@@ -182,6 +182,21 @@ static Err log_step(Trainer *t, double lr) {
   return ERR_OK;
 }
 
+/* Returns the learning rate of the step after `step`. */
+static double get_lr(const Trainer *t, uint64_t step) {
+  return t->run.at.lr_scale * schedule_lr(&t->schedule, step);
+}
+
+static bool is_log_due(const Trainer *t) {
+  return t->run.at.step % t->spec->log_every == 0 || t->run.at.step == t->steps;
+}
+
+/* Prints and records the steps since the last record, if any: a signal, --max-time or --patience ended
+ * the run between two records. */
+static Err log_rest(Trainer *t) {
+  return t->since.steps ? log_step(t, get_lr(t, t->run.at.step - 1)) : ERR_OK;
+}
+
 /* Prints a line every PROGRESS_PERIOD seconds between two lines of --log-every, to show that
  * training continues. The line is not written to the metrics. */
 static void show_progress(Trainer *t) {
@@ -250,6 +265,7 @@ static Err run_validation(Trainer *t) {
   Err err = validate_model(t->task, t->state.model, weights, t->world.comm, &samples, &v);
   if (err) {
     free_samples(&samples);
+    t->since_start += progress_clock() - began;
     return err;
   }
   if (world_is_writer(&t->world)) {
@@ -473,7 +489,7 @@ static Err save_timed(Trainer *t) {
 static Err finish_step(Trainer *t, const StepSum *step, double lr) {
   const TrainSpec *s = t->spec;
   double start = progress_clock();
-  if (t->run.at.step % s->log_every == 0)
+  if (is_log_due(t))
     TRY(log_step(t, lr));
   else
     show_progress(t);
@@ -495,7 +511,7 @@ static Err finish_step(Trainer *t, const StepSum *step, double lr) {
 static Err run_step(Trainer *t) {
   StepSum step;
   bool is_healthy;
-  double lr = t->run.at.lr_scale * schedule_lr(&t->schedule, t->run.at.step);
+  double lr = get_lr(t, t->run.at.step);
   TRY(train_step(t, lr, &step, &is_healthy));
   if (step.predictions > 0) t->last_loss = step.sum[0] / step.predictions;
   bool has_loss = step.predictions > 0 || !is_healthy;
@@ -572,6 +588,7 @@ Err train_loop(Trainer *t, TrainResult *r) {
   check_patience(t);
   while (!r->stopped && t->run.at.step < t->steps && !must_stop(t, r))
     TRY(note_stop(run_traced_step(t), r));
+  TRY(log_rest(t));
   TRY(write_trace(t));
   tracing_warn_unused(&t->tracing, t->world.comm);
   if (t->run.saved != t->run.at.step) TRY(train_save(t, SAVE_AWAITED));

@@ -86,9 +86,32 @@ step_of() {
   TRIREME_FAULT=train-progress:0 run "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --steps 3 --log-every 50
   [ "$status" -eq 0 ]
   [[ "$output" =~ "step 1 of 3  loss "[0-9.]+"  "[0-9.]+"s a step" ]]
-  [ ! -s "$T/run/metrics.jsonl" ]
+  [ "$(figures step "$T/run")" = 3 ]
   run "$TRIREME" train --data "$SET" --run "$T/fast" "${MODEL[@]}" --steps 3 --log-every 50
   [[ ! "$output" =~ "step 1 of 3" ]]
+}
+
+@test "the last step has a record, whatever --log-every is" {
+  train 1 "$T/run" --steps 7 --log-every 3
+  [ "$(figures loss "$T/run" | wc -l)" -eq 3 ]
+  [ "$(figures epoch "$T/run" | wc -l)" -eq 3 ]
+  [ "$(figures step "$T/run" | tr '\n' ' ')" = '3 6 7 ' ]
+  train 1 "$T/run" --resume --steps 10 --log-every 3
+  [ "$(figures step "$T/run" | tr '\n' ' ')" = '3 6 7 9 10 ' ]
+}
+
+@test "on two ranks the last step has a record, and the times of the ranks" {
+  has_mpi || skip "MPI is not installed"
+  train 2 "$T/run" --steps 5 --log-every 3
+  [ "$(figures step "$T/run" | tr '\n' ' ')" = '3 5 ' ]
+  [ "$(grep -c '"event":"ranks"' "$T/run/metrics.jsonl")" -eq 2 ]
+}
+
+@test "a run that --patience ends has a record of its last step" {
+  train 1 "$T/run" --steps 100 --log-every 50 --valid-every 2 --samples 0 --beam-size 1 --patience 1 --lr 1e-12
+  step=$(step_of "$T/run")
+  [ "$step" -lt 50 ]
+  [ "$(grep '"loss"' "$T/run/metrics.jsonl" | grep -c "\"step\":$step,")" -eq 1 ]
 }
 
 # state_of RUN: prints every file and link of the run with a checksum.
@@ -304,6 +327,19 @@ ended() {
   [ $code -eq 3 ]
   grep -q '^stopped at step' "$T/out"
   run ! grep -q '^trireme: ' "$T/err"
+}
+
+@test "a stopped run has a record of its last step, and the resumed run goes on from there" {
+  begin hang:micro-batch:10 --micro-batches 3 --steps 100 --log-every 50
+  until_true grep -q 'waiting at micro-batch' "$T/err"
+  kill -TERM $child
+  ended
+  [ $code -eq 3 ]
+  step=$(step_of "$T/run")
+  [ "$step" -lt 50 ]
+  [ "$(figures step "$T/run")" = "$step" ]
+  "$TRIREME" train --quiet --run "$T/run" --resume --steps $((step + 2))
+  [ "$(figures step "$T/run" | tr '\n' ' ')" = "$step $((step + 2)) " ]
 }
 
 @test "a signal is answered at once, in one line" {

@@ -92,6 +92,23 @@ once() { "$TRIREME" watch "$1" --once; }
   [ "$output" = "trireme: missing does not exist: give the directory of a run" ]
 }
 
+@test "a run whose last step is saved, but in no record, is complete" {
+  make_run run 1005
+  mkdir run/checkpoints
+  ln -s step-00001000 run/checkpoints/latest
+  once run | grep -qx 'run  running'
+  ln -sfn step-00001005 run/checkpoints/latest
+  once run > frame
+  grep -qx 'run  complete' frame
+  grep -qx 'step 1,005 of 1,005 (100 %)  1m 40s  2 ranks, cpu' frame
+  "$TRIREME" watch run < /dev/null > lines # ends
+  grep -q 'complete$' lines
+  : > run/metrics.jsonl
+  once run | grep -qx 'run  complete'
+  ln -sfn elsewhere run/checkpoints/latest
+  once run | grep -qx 'run  no measurements yet'
+}
+
 @test "steps that were undone are not shown" {
   make_run run 2000
   { echo '{"step":500,"seconds":101,"event":"rollback","undone_after":500,"rollbacks":1}'

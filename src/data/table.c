@@ -174,12 +174,24 @@ static Err find_columns(Table *t) {
   return ERR_OK;
 }
 
+/* Refuses names with NUL bytes, which would end there. */
+static Err check_names(const Table *t) {
+  for (size_t i = 0; i < t->width; i++) {
+    size_t len;
+    if (strlen(get_field(t, i, &len)) != len)
+      return err_set(ERR_WORK, "%s:%llu: the name of column %zu contains a NUL byte; remove it",
+                     input_path(t->in), (unsigned long long)t->line, i + 1);
+  }
+  return ERR_OK;
+}
+
 static Err read_header(Table *t) {
   TRY(read_fields(t));
   if (t->fields == 0)
     return err_set(ERR_WORK, "%s is empty; its first row must name the columns",
                    input_path(t->in));
   t->width = t->fields;
+  TRY(check_names(t));
   return find_columns(t);
 }
 

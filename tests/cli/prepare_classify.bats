@@ -238,3 +238,10 @@ table() {
   run -1 "$TRIREME" inspect d3
   [[ "$output" == *"'names' should be"* ]]
 }
+
+@test "the name of a column with a NUL byte is refused, not cut" {
+  printf 'class,text\0zz\nno,a b\nyes,b a\n' > nul.csv
+  run -1 "$TRIREME" prepare --quiet --task classify --train nul.csv --text-column text --label-column class --vocab vocab.txt --out nul
+  [[ "$output" == *"nul.csv:1: the name of column 2 contains a NUL byte"* ]]
+  [ ! -e nul ]
+}

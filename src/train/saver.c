@@ -33,6 +33,7 @@ struct Saver {
   Trace *trace; /* or NULL */
   bool stop, started;
   ErrRecord last;
+  uint64_t not_best; /* last step of which a line said that it does not count as the best */
   pthread_t thread;
   pthread_mutex_t lock;
   pthread_cond_t changed;
@@ -60,9 +61,10 @@ static void write_snapshot(Saver *s) {
 
 static void write_validation(Saver *s) {
   if (s->last.code) {
-    if (s->is_best)
+    if (s->is_best && s->not_best != s->validated.step)
       log_warn("step %" PRIu64 " does not count as the best: its checkpoint is not on disk",
                s->validated.step);
+    s->not_best = s->validated.step; /* the last step is tried twice */
     return;
   }
   Err err = checkpoint_add_validation(s->run, &s->validated, s->is_best);

@@ -120,6 +120,11 @@ static Err settle_steps(Trainer *t, SetUp *s) {
   uint64_t warmup = limit_warmup(spec, t->steps);
   t->schedule.warmup = warmup;
   if (spec->decay_to_end) t->schedule.decay = t->steps > warmup ? t->steps - warmup : 1;
+  if (world_is_writer(&t->world) && spec->patience && !t->task->valid_examples)
+    log_warn(
+        "--patience %d has no effect: the data set has no validation text; prepare it with "
+        "--valid or --split",
+        spec->patience);
   if (world_is_writer(&t->world) && warmup > t->steps)
     log_warn(
         "--warmup-steps %" PRIu64 " is longer than the run of %" PRIu64

@@ -69,6 +69,9 @@ static Err open_validation(ClassifyTask *t, const TaskSpec *spec) {
   bool is_shown = comm_rank(spec->comm) == 0;
   TRY(classify_valid_open(&t->valid, &t->texts.data));
   t->texts.task.valid_examples = t->valid.texts;
+  if (is_shown && !t->valid.texts && strcmp(options->metric, "auto") != 0)
+    log_warn("--metric %s has no effect: the data set has no validation texts",
+             options->metric);
   TRY(classify_samples_open(&t->samples, &t->texts.data, is_shown ? options->samples : 0));
   return classify_valid_choose(&t->valid, options->metric, &t->texts.task.decisive);
 }

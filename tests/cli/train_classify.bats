@@ -434,3 +434,12 @@ samples() {
   [[ "$output" == *"--steps and --epochs exclude each other"* ]]
   [ ! -e refused ]
 }
+
+@test "--patience and --metric without validation texts give a warning" {
+  prepare unvalidated --train train.csv --label-column class
+  run -0 fit unvalidated no-validation --steps 2 --warmup-steps 1 --patience 2 --metric auc
+  [[ "$output" == *"warning: --patience 2 has no effect: the data set has no validation text"* ]]
+  [[ "$output" == *"warning: --metric auc has no effect: the data set has no validation texts"* ]]
+  run -0 fit unvalidated quiet-without --steps 2 --warmup-steps 1
+  [[ "$output" != *warning* ]]
+}

@@ -47,8 +47,10 @@ static const OptCommand commands[] = {
      .usage = "--data DIR --run DIR [--preset NAME] [--batch-tokens N] [--micro-batches N] "
               "[--steps N | --max-time T] [--resume]",
      .about =
-         "Trains on the packed batches of a data set, validates with beam search and BLEU, and "
-         "saves checkpoints that 'translate' can use. Ctrl-C finishes the step, saves and "
+         "Trains on the packed batches of a data set, validates (translations with beam search "
+         "and BLEU, classifiers with F1 and other scores) and "
+         "saves checkpoints that 'translate' or 'classify' can use. Ctrl-C finishes the step, "
+         "saves and "
          "exits "
          "with status 3; a second Ctrl-C drops the unfinished step. --resume continues the "
          "run.",
@@ -91,7 +93,10 @@ static const OptCommand commands[] = {
          "Files are read, never executed: a pytorch_model.bin that contains more than "
          "weights is refused.",
      .examples = "  trireme import --from opus-mt-en-de --out models/en-de\n"
-                 "  trireme translate --model models/en-de < test.en\n",
+                 "  trireme translate --model models/en-de < test.en\n"
+                 "  trireme import --from bert-base-uncased --out models/bert\n"
+                 "  trireme train --data data/comments --run runs/comments --init-from "
+                 "models/bert\n",
      .instead = "name the model with --from DIR and the output with --out DIR",
      .run = cmd_import},
     {.name = "export",

@@ -367,16 +367,18 @@ const OptSpec cmd_general_options[] = {
         "ref", "FILE", 1, "score", "Text",
         "Reference translations, one per line; give it once for each reference. Classifiers: a "
         "table (CSV, TSV or JSON lines) with the true labels"),
-    INPUT(
-        "hyp", "FILE", "-", "score", "Text",
-        "The system's output; '-' is standard input. Classifiers: a table with a row for each "
-        "text and a column for each class, its probability"),
+    INPUT("hyp", "FILE", "-", "score", "Text",
+          "The system's output; '-' is standard input. Classifiers: a file, .csv, .tsv or "
+          ".jsonl, "
+          "with a row for each text and a column for each class, its probability"),
     TEXTS("label-column", "NAME", 1, "score", "Text",
           "Classifiers: column of --ref with the label; give it once for each label if a text "
           "may "
           "have several, as numbers"),
     REAL("label-threshold", "X", "0.5", -1e300, 1e300, "score", "Text",
-         "With several --label-column: the text has the label if its number is at least X"),
+         "Classifiers: the labels are numbers, and a text has the label if its number is at "
+         "least "
+         "X; one --label-column with it is the classes 1 and 0"),
     REAL("threshold", "P", "0.5", 0, 1, "score", "Metric",
          "With several --label-column: a label is predicted if its probability exceeds P"),
     NAMED("metrics", "LIST", "bleu", "bleu|chrf|chrf++|ter|wer|cer|bleu,chrf,ter", "score",

@@ -72,8 +72,10 @@ static Err read_options(Score *s, const OptSet *opts) {
   if (opt_times(opts, "label-column") > LABELS_MAX)
     return err_set(ERR_USAGE, "--label-column was given %d times; the maximum is %d",
                    opt_times(opts, "label-column"), LABELS_MAX);
-  if (!opt_given(opts, "hyp"))
-    return err_set(ERR_USAGE, "no predictions given: pass --hyp FILE.csv, .tsv or .jsonl");
+  if (strcmp(opt_text(opts, "hyp"), "-") == 0)
+    return err_set(ERR_USAGE,
+                   "no predictions given: pass --hyp FILE.csv, .tsv or .jsonl; predictions are "
+                   "not read from standard input");
   if (s->confidence && s->systems > 1)
     return err_set(ERR_USAGE,
                    "--paired-bs prints confidence intervals too: leave out --confidence");

@@ -138,6 +138,10 @@ refused() {
   refused 1 "empty.csv:2: column 'class' has '', which is not a label" --ref empty.csv --label-column class --hyp hyp.csv
   printf '{"probabilities": {"a": 1}}\n' > lacks.jsonl
   refused 1 "lacks.jsonl:1: there is no 'probabilities.b' in the object" --ref ref.csv --label-column class --hyp lacks.jsonl
+  for hyp in '' '--hyp -'; do
+    # shellcheck disable=SC2086 # two words
+    refused 2 "predictions are not read from standard input" --ref ref.csv --label-column class $hyp
+  done
   run -2 "$TRIREME" score --ref ref.csv --label-column class
   [[ "$output" =~ "--label-column is for classifiers: add --task classify" ]]
 }

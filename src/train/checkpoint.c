@@ -160,6 +160,7 @@ static Err add_validation(const char *run, const char *name, const char *dir,
   r->counters.best_step = c->best_step;
   r->counters.worse = c->worse;
   r->counters.validated = c->validated;
+  if (c->seconds > r->counters.seconds) r->counters.seconds = c->seconds;
   return record_write(dir, r);
 }
 

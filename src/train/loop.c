@@ -191,8 +191,7 @@ static bool is_log_due(const Trainer *t) {
   return t->run.at.step % t->spec->log_every == 0 || t->run.at.step == t->steps;
 }
 
-/* Prints and records the steps since the last record, if any: a signal, --max-time or --patience ended
- * the run between two records. */
+/* Records the steps since the last record, if a signal, --max-time or --patience ended the run. */
 static Err log_rest(Trainer *t) {
   return t->since.steps ? log_step(t, get_lr(t, t->run.at.step - 1)) : ERR_OK;
 }
@@ -268,6 +267,8 @@ static Err run_validation(Trainer *t) {
     t->since_start += progress_clock() - began;
     return err;
   }
+  /* Before the score is judged: its time, in the checkpoint, is not before that of the record. */
+  record_validation(t, &v, &samples);
   if (world_is_writer(&t->world)) {
     char figures[160];
     bool is_best = judge_score(t, v.value[t->task->decisive]);
@@ -277,7 +278,6 @@ static Err run_validation(Trainer *t) {
              is_best ? ", the best so far" : "", v.seconds);
   }
   t->run.at.validated = t->run.at.step;
-  record_validation(t, &v, &samples);
   free_samples(&samples);
   /* The time of the validation does not count as time of steps; that of the steps since the last record,
    * of which there are some unless --valid-every is a multiple of --log-every, still does. */

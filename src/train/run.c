@@ -70,6 +70,7 @@ bool run_judge_validation(Run *r, double score, bool is_better, int patience) {
   TrainCounters *v = &r->validated;
   *v = r->at;
   v->validated = r->at.step;
+  v->seconds = run_elapsed(r); /* a resumed run does not repeat the validation */
   if (is_best) {
     v->best_score = score;
     v->best_step = r->at.step;

@@ -438,6 +438,14 @@ ended() {
   [ -d "$T/run/checkpoints/best/" ]
 }
 
+@test "the time of a validation is in its checkpoint: a resumed run does not go back in time" {
+  valid=(--valid-every 3 --samples 0 --beam-size 1)
+  train 1 "$T/run" "${valid[@]}" --steps 3
+  train 1 "$T/run" "${valid[@]}" --resume --steps 6
+  [ "$(figures valid_nll "$T/run" | wc -l)" -eq 2 ]
+  figures seconds "$T/run" | sort -gc
+}
+
 @test "a best step that was never saved is not looked for when the last save needs a second try" {
   if is_sanitized; then skip "the sanitizers' library must be the first one loaded"; fi
   cat > "$T/full.c" << 'END'

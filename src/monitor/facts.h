@@ -64,6 +64,8 @@ typedef struct {
   double seconds, step_seconds, valid_seconds, checkpoint_seconds, other_seconds;
   double wall_seconds; /* from the first to the last sample of a host, including pauses */
   double restarts, rollbacks;
+  char error[512];   /* with which the last process ended, from log.txt; empty: none is known */
+  bool has_diverged; /* that error is divergence after all roll-backs */
 
   double last_step, epochs;
   /* Means of steps, since since_step. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/jsondoc.h"
@@ -16,6 +17,7 @@
 
 #define FILE_LIMIT   ((size_t)16 << 20)
 #define CONFIG_LIMIT ((size_t)64 << 10) /* bytes of a config */
+#define LOG_END      4096 /* bytes at the end of log.txt in which its last line is */
 
 /* Reads "dir/name". An empty text if it does not exist, cannot be read or is too large. */
 static void read_text(const char *dir, const char *name, size_t limit, Str *text) {
@@ -130,6 +132,29 @@ static void read_processes(RunFacts *f) {
   }
   f->is_on_gpu = str_starts(f->device, "cuda");
   str_free(&text);
+}
+
+/* Takes the error of a line of log.txt, "TIME  trireme: ERROR". */
+static void take_error(RunFacts *f, const char *line) {
+  const char *mark = "  trireme: ", *at = strstr(line, mark);
+  size_t time = strcspn(line, " ");
+  if (!at || at != line + time) return;
+  utf8_visible(at + strlen(mark), f->error, sizeof f->error);
+  f->has_diverged = strstr(f->error, "--max-rollbacks") != NULL;
+}
+
+/* A process that ends with an error writes it as the last line of log.txt. */
+static void read_error(RunFacts *f) {
+  char path[FILE_PATH_MAX], text[LOG_END + 1];
+  int fd;
+  uint64_t bytes;
+  if (file_join(path, f->dir, "log.txt") || file_open(path, &fd, &bytes)) return;
+  ssize_t got = pread(fd, text, LOG_END, (off_t)(bytes > LOG_END ? bytes - LOG_END : 0));
+  close(fd);
+  if (got < 1 || text[got - 1] != '\n') return;
+  text[got - 1] = 0;
+  const char *line = strrchr(text, '\n');
+  take_error(f, line ? line + 1 : text);
 }
 
 static void read_model(RunFacts *f, const char *dir) {
@@ -297,6 +322,7 @@ Err facts_read_files(RunFacts *f) {
                    f->dir);
   read_text(f->dir, "config", CONFIG_LIMIT, &f->config);
   read_processes(f);
+  read_error(f);
   read_checkpoint(f);
   read_task(f);
   read_data(f);

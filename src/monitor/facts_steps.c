@@ -102,6 +102,7 @@ static double or_zero(double value) {
   return isnan(value) ? 0 : value;
 }
 
+/* Sets the time in no part. Times whose sum is no number are unknown. */
 static void set_other(StepParts *p) {
   double known = or_zero(p->data) + or_zero(p->forward) + or_zero(p->backward) +
                  or_zero(p->comm) + or_zero(p->update) + or_zero(p->checkpoint);
@@ -109,6 +110,10 @@ static void set_other(StepParts *p) {
   /* A step is at least as long as its parts. The rates of earlier versions were too high where a
    * validation fell between two records. */
   p->total = fmax(p->total, known);
+  if (!isfinite(p->total)) {
+    p->total = NAN;
+    return;
+  }
   p->other = p->total - known;
 }
 

@@ -17,10 +17,11 @@ static void add_model(const PlanReport *r, Str *out) {
   const PlanInput *in = &r->input;
   char parameters[32], bytes[32], bucket[32];
   str_addf(
-      out, "model    %s, %s parameters; %s of gradients a step in %zu buckets of %s\n",
+      out, "model    %s, %s parameters; %s of gradients a step in %zu bucket%s of %s\n",
       r->preset, str_of_count(parameters, r->model->params.total),
       str_of_bytes(bytes, (uint64_t)in->schedule->elements * (uint64_t)in->bytes_per_element),
-      in->schedule->buckets, str_of_bytes(bucket, r->bucket_bytes));
+      in->schedule->buckets, in->schedule->buckets == 1 ? "" : "s",
+      str_of_bytes(bucket, r->bucket_bytes));
 }
 
 static const char *name_tokens(const PlanReport *r) {

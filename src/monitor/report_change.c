@@ -89,11 +89,14 @@ static double get_run_seconds(const RunFacts *f, double ms) {
 static void consider_data(const RunFacts *f, Candidates *c) {
   Waiting w = report_waiting(f);
   if (w.slowest != SIZE_MAX && w.is_data) return; /* the straggler's change covers it */
-  set_change(
-      add_change(c, get_run_seconds(f, or_zero(f->parts.data))),
-      "Feed data faster: no step should wait for its batch",
-      "Put the data set on a local disk or in memory, give the loader's thread a free core "
-      "(--threads one less), and use larger --batch-tokens.");
+  char how[320];
+  snprintf(how, sizeof how,
+           "Put the data set on a local disk or in memory, %suse larger --batch-tokens.",
+           f->threads > 1 && !f->is_on_gpu
+               ? "give the loader's thread a free core (--threads one less), and "
+               : "and ");
+  set_change(add_change(c, get_run_seconds(f, or_zero(f->parts.data))),
+             "Feed data faster: no step should wait for its batch", how);
 }
 
 static double get_load(const RankTimes *t) {
@@ -144,10 +147,11 @@ static void consider_straggler(const RunFacts *f, Candidates *c) {
   snprintf(
       how, sizeof how,
       "Rank %zu %s %s longer per step than the mean of the others, who wait for it: look for "
-      "%s (trireme doctor), or leave the machine out.",
+      "%s (trireme doctor)%s.",
       w.slowest, w.is_data ? "waits for data" : "works", report_ms(ms, w.slowest_extra),
       w.is_data ? "a slow disk or file system there"
-                : "other processes, fewer cores, heat or lower clocks there");
+                : "other processes, fewer cores, heat or lower clocks there",
+      f->hosts > 1 ? ", or leave the machine out" : "");
   set_change(add_change(c, get_run_seconds(f, get_saved_ms(f, w.slowest, is_host))), what, how);
 }
 
@@ -174,14 +178,15 @@ static void consider_network(const RunFacts *f, Candidates *c) {
 }
 
 static void consider_validation(const RunFacts *f, Candidates *c) {
-  char every[32] = "";
+  char every[32] = "", beam[32] = "";
   char how[320];
+  facts_option(f, "beam-size", beam, sizeof beam);
+  bool has_beam = !f->is_text_task && strcmp(beam, "1") != 0;
   bool has_every = facts_option(f, "valid-every", every, sizeof every);
-  snprintf(
-      how, sizeof how,
-      "Validations take %.0f %% of the run; raise --valid-every%s%s to twice its value, or "
-      "lower --beam-size.",
-      100 * f->valid_seconds / f->seconds, has_every ? " from " : "", every);
+  snprintf(how, sizeof how,
+           "Validations take %.0f %% of the run; raise --valid-every%s%s to twice its value%s.",
+           100 * f->valid_seconds / f->seconds, has_every ? " from " : "", every,
+           has_beam ? ", or lower --beam-size" : "");
   set_change(add_change(c, f->valid_seconds / 2), "Validate half as often", how);
 }
 
@@ -216,10 +221,26 @@ static void consider_stopping(const RunReport *r, Candidates *c) {
   set_change(add_change(c, f->seconds - best), "Stop when the model begins to overfit", how);
 }
 
+/* The first change of a run that diverged: without it no other one matters. */
+static void put_divergence_first(RunReport *r) {
+  Change *first = r->changes;
+  if (r->change_count < REPORT_CHANGES) r->change_count++;
+  memmove(first + 1, first, (r->change_count - 1) * sizeof *first);
+  *first = (Change){.share = NAN};
+  set_change(
+      first, "Keep the loss from diverging",
+      "Lower --lr or the factors of --lr-milestones, or raise --warmup-steps, and continue "
+      "with --resume. Each roll-back has halved the rate, which was not enough.");
+  snprintf(first->gain, sizeof first->gain, "the run cannot go on without it");
+}
+
 void report_find_changes(RunReport *r) {
   const RunFacts *f = &r->facts;
   Candidates c = {.seconds = f->seconds};
-  if (!(f->seconds > 0)) return;
+  if (!(f->seconds > 0)) {
+    if (f->has_diverged) put_divergence_first(r);
+    return;
+  }
   consider_stopping(r, &c);
   if (!isnan(f->parts.total)) {
     consider_data(f, &c);
@@ -230,4 +251,5 @@ void report_find_changes(RunReport *r) {
   consider_validation(f, &c);
   r->change_count = c.count < REPORT_CHANGES ? c.count : REPORT_CHANGES;
   memcpy(r->changes, c.list, r->change_count * sizeof *r->changes);
+  if (f->has_diverged) put_divergence_first(r);
 }

@@ -1,15 +1,43 @@
 /* Answers from the curves of a run: how long it took, whether it is fully trained, whether it was
  * overfitting, the learning rate. Depends on facts, plot, trend. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "monitor/report_internal.h"
 #include "monitor/trend.h"
 
 #define FEWEST_VALIDATIONS 4     /* a slope and its noise need that many */
 #define SMALL_GAIN         0.005 /* share of the loss that another tenth of the run would bring */
+#define MOST_REASONS       3     /* restarts whose reasons are named */
+
+/* Says why the run was restarted: the first reasons. */
+static void say_reasons(Answer *a, const RunFacts *f) {
+  size_t said = 0;
+  for (size_t i = 0; i < f->log.event_count && said < MOST_REASONS; i++) {
+    const RunEvent *e = &f->log.events[i];
+    char reason[256], shown[128];
+    if (strcmp(e->kind, "restart") != 0) continue;
+    if (!runlog_event_text(e, "restart_reason", reason, sizeof reason)) continue;
+    utf8_visible(reason, shown, sizeof shown);
+    report_say(a, "%s%s (step %" PRIu64 ")", said++ ? "; " : " Restarted after: ", shown,
+               e->step);
+  }
+  if (said) report_say(a, f->restarts > MOST_REASONS ? "; and others." : ".");
+}
+
+/* Says that the run ended with an error, if it did. */
+static void say_error(Answer *a, const RunFacts *f) {
+  char time[32], steps[32];
+  if (!f->error[0]) return;
+  report_verdict(a, VERDICT_BAD, "%s after %s and %s steps",
+                 f->has_diverged ? "It diverged" : "It ended with an error",
+                 report_seconds(time, f->seconds), report_count(steps, f->last_step));
+  report_say(a, "The run ended with an error: %s. ", f->error);
+}
 
 static Err answer_duration(RunReport *r) {
   Answer *a = &r->answers[ANSWER_DURATION];
@@ -22,6 +50,7 @@ static Err answer_duration(RunReport *r) {
   }
   report_verdict(a, VERDICT_FACT, "%s for %s steps", report_seconds(time, f->seconds),
                  report_count(steps, f->last_step));
+  say_error(a, f);
   report_say(a,
              "Training took %s: %s in steps, %s in validations, %s for everything else "
              "(start, saving at the end, averaging%s).",
@@ -33,6 +62,7 @@ static Err answer_duration(RunReport *r) {
     report_say(a, " It has reached step %.0f of at most %.0f.", f->last_step, f->planned_steps);
   if (f->restarts > 0 || f->rollbacks > 0)
     report_say(a, " Restarts: %.0f, roll-backs: %.0f.", f->restarts, f->rollbacks);
+  say_reasons(a, f);
   if (f->processes > 1)
     report_say(a,
                " %.0f processes trained one after another; what each did after its last "
@@ -227,15 +257,28 @@ static const char *name_loss(const RunFacts *f) {
   return f->is_classifier ? "loss per label" : "loss (nats/token)";
 }
 
+/* Writes "is 1 validation" or "are 2 validations"; `out` has 48 bytes. Returns it. */
+static const char *count_validations(char *out, size_t n) {
+  snprintf(out, 48, n == 1 ? "is %zu validation" : "are %zu validations", n);
+  return out;
+}
+
 static void answer_trained(RunReport *r, const Curve *valid, const Curve *rate) {
   Answer *a = &r->answers[ANSWER_TRAINED];
   size_t n = valid->points, window = get_window(n);
-  if (n < FEWEST_VALIDATIONS) {
+  char text[48];
+  if (r->facts.has_diverged) {
+    report_verdict(a, VERDICT_BAD, "No: the run diverged");
+    report_say(a,
+               "Its loss diverged again after %.0f roll-back%s, and it ended with an error at "
+               "step %.0f; checkpoints/latest is from before that.",
+               r->facts.rollbacks, r->facts.rollbacks == 1 ? "" : "s", r->facts.last_step);
+  } else if (n < FEWEST_VALIDATIONS) {
     report_verdict(a, VERDICT_UNKNOWN, "Unknown: too few validations");
     report_say(a,
-               "There are %zu validations; a slope and its noise need at least %d, so lower "
+               "There %s; a slope and its noise need at least %d, so lower "
                "--valid-every.",
-               n, FEWEST_VALIDATIONS);
+               count_validations(text, n), FEWEST_VALIDATIONS);
   } else {
     Trend t = trend_fit(valid->x + n - window, valid->y + n - window, window);
     judge_slope(a, &r->facts, valid, &t);
@@ -335,11 +378,12 @@ static void judge_overfitting(Answer *a, const Curve *train, const Curve *valid)
 static void answer_overfitting(RunReport *r, const Curve *train, const Curve *valid) {
   Answer *a = &r->answers[ANSWER_OVERFITTING];
   size_t n = valid->points;
+  char text[48];
   if (train->points == 0 || n < 3) {
     report_verdict(a, VERDICT_UNKNOWN, "Unknown: %s",
                    train->points ? "too few validations" : "no training loss");
-    report_say(a, "There are %zu validations; at least 3 are needed beside the training loss.",
-               n);
+    report_say(a, "There %s; at least 3 are needed beside the training loss.",
+               count_validations(text, n));
   } else {
     double last = get_train_loss(train, valid, n - 1);
     report_figure(a, "train_nll", "training loss", last, "%.4f", last);
@@ -376,7 +420,7 @@ static const char *describe_schedule(const RunFacts *f, const char *name) {
       {"polynomial", "falls along a polynomial"},
       {"polynomial-decay", "falls along a polynomial"},
       {"exponential", "falls by a constant factor at equal distances"},
-      {"piecewise", "falls in steps, at the milestones"},
+      {"piecewise", "changes in steps, at the milestones"},
       {"inverse-time", "falls with the inverse of the step"},
       {"inverse", "falls with the inverse of the step"},
       {"constant", "stays constant"},
@@ -410,6 +454,13 @@ static void say_warmup(Answer *a, const Curve *rate, size_t peak, double warmup)
              rate->y[peak], rate->x[peak]);
 }
 
+/* Returns the last record of the warm-up, or the first of all. */
+static size_t find_warmup_end(const Curve *rate, double warmup) {
+  size_t end = 0;
+  while (end + 1 < rate->points && rate->x[end + 1] <= warmup) end++;
+  return end;
+}
+
 /* Explains the curve by the options of the run. */
 static void explain_rate(Answer *a, const RunFacts *f, const Curve *rate, size_t peak) {
   char scheduler[64];
@@ -419,6 +470,9 @@ static void explain_rate(Answer *a, const RunFacts *f, const Curve *rate, size_t
   snprintf(scheduler, sizeof scheduler, f->is_text_task ? "polynomial" : "noam");
   facts_option(f, "lr-policy", scheduler, sizeof scheduler); /* the name in earlier versions */
   facts_option(f, "lr-scheduler", scheduler, sizeof scheduler);
+  /* Milestones may raise the rate above that of the warm-up. */
+  if (strcmp(scheduler, "piecewise") == 0 && has_warmup && !isnan(warmup))
+    peak = find_warmup_end(rate, warmup);
   const char *settles = rate->y[n - 1] < rate->y[peak] ? ", so that the weights settle" : "";
   bool is_in_warmup = peak == n - 1 && f->last_step < warmup;
   if (is_in_warmup)
@@ -460,7 +514,10 @@ static void answer_rate(RunReport *r, const Curve *rate) {
         "of its schedule are unknown, because there is no config.",
         rate->y[0], rate->x[peak], rate->y[n - 1]);
   if (r->facts.rollbacks > 0)
-    report_say(a, " Each of the %.0f roll-backs halved it.", r->facts.rollbacks);
+    report_say(a,
+               r->facts.rollbacks == 1 ? " The %.0f roll-back halved it."
+                                       : " Each of the %.0f roll-backs halved it.",
+               r->facts.rollbacks);
   report_figure(a, "peak_lr", "highest rate", rate->y[peak], "%.4g", rate->y[peak]);
   report_figure(a, "peak_step", "at step", rate->x[peak], "%.0f", rate->x[peak]);
   report_figure(a, "last_lr", "last rate", rate->y[n - 1], "%.4g", rate->y[n - 1]);

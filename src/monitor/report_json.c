@@ -1,8 +1,11 @@
 /* The report as JSON, with all digits; what is unknown is null. Depends on report, Jansson. */
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/utf8.h"
 #include "monitor/report_internal.h"
 
 static json_t *make_number(double value) {
@@ -115,6 +118,29 @@ static json_t *make_comparison(const Report *r) {
   return object;
 }
 
+/* Returns true if a terminal would interpret the character, which Jansson writes as it is. */
+static bool is_control(const char *at, size_t len, uint32_t code) {
+  char text[8], shown[32];
+  if (code < 0x7f || code > 0xffff) return false;
+  snprintf(text, sizeof text, "%.*s", (int)len, at);
+  utf8_visible(text, shown, sizeof shown);
+  return strcmp(text, shown) != 0;
+}
+
+/* Appends JSON, with control characters as \uXXXX: they are within its strings. */
+static void add_escaped(Str *out, const char *text) {
+  const char *end = text + strlen(text);
+  for (size_t len; text < end; text += len) {
+    uint32_t code = 0;
+    len = utf8_decode(text, end, &code);
+    if (len == 0) len = 1;
+    if (is_control(text, len, code))
+      str_addf(out, "\\u%04x", (unsigned)code);
+    else
+      str_addn(out, text, len);
+  }
+}
+
 Err report_json(const Report *r, Str *out) {
   json_t *root = json_object(), *runs = json_array();
   json_object_set_new(root, "trireme", json_string(TRIREME_VERSION));
@@ -122,7 +148,10 @@ Err report_json(const Report *r, Str *out) {
   json_object_set_new(root, "runs", runs);
   if (r->run_count > 1) json_object_set_new(root, "comparison", make_comparison(r));
   char *text = json_dumps(root, JSON_INDENT(1) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(10));
-  if (text) str_addf(out, "%s\n", text);
+  if (text) {
+    add_escaped(out, text);
+    str_addc(out, '\n');
+  }
   Err err = text ? str_check(out) : err_set(ERR_WORK, "out of memory while writing JSON");
   free(text);
   json_decref(root);

@@ -9,7 +9,7 @@
 
 #define BUSY_SHARE   0.9 /* a device that computes for this share of a step is busy */
 #define BUSY_PERCENT 85  /* utilization from which a GPU is busy */
-#define LOW_MFU      0.2 /* a GPU that reaches a smaller share of its peak could do more */
+#define LOW_MFU      0.2 /* a device that reaches a smaller share of its peak could do more */
 
 static double or_zero(double value) {
   return isnan(value) ? 0 : value;
@@ -88,11 +88,21 @@ static bool is_gpu_idle(const RunFacts *f) {
 }
 
 static bool is_mfu_low(const RunFacts *f) {
-  return f->is_on_gpu && f->mfu < LOW_MFU;
+  return f->mfu < LOW_MFU;
+}
+
+static bool is_on_cpu(const RunFacts *f) {
+  return f->device[0] && !f->is_on_gpu;
+}
+
+/* Returns true if a CPU of the run has cores for which it has no thread. */
+static bool has_unused_cores(const RunFacts *f) {
+  return is_on_cpu(f) && f->threads * f->ranks < f->cores;
 }
 
 /* The devices compute nearly all the time. NVML counts a GPU as busy while any kernel runs, so a busy GPU
- * may still be far from its peak. */
+ * may still be far from its peak. So may a CPU, which other processes use as well: its times of steps
+ * contain what those took. */
 static void judge_busy(Answer *a, const RunFacts *f, const char *share, const char *of_what) {
   char mfu[32];
   if (is_gpu_idle(f))
@@ -100,6 +110,12 @@ static void judge_busy(Answer *a, const RunFacts *f, const char *share, const ch
   else if (is_mfu_low(f))
     report_verdict(a, VERDICT_MIXED, "Busy, but at %s of the peak FLOP/s",
                    report_share(mfu, f->mfu));
+  else if (has_unused_cores(f))
+    report_verdict(a, VERDICT_MIXED, "Not fully: %.0f thread%s on %.0f cores",
+                   f->threads * f->ranks, f->threads * f->ranks == 1 ? "" : "s", f->cores);
+  else if (is_on_cpu(f) && isnan(f->mfu))
+    report_verdict(a, VERDICT_UNKNOWN, "Unknown: %s of %s, at an unknown share of the peak",
+                   share, of_what);
   else
     report_verdict(a, VERDICT_GOOD, "Yes: %s of %s", share, of_what);
 }
@@ -161,6 +177,20 @@ static void judge_step(Answer *a, const RunFacts *f) {
   }
 }
 
+/* Says what the utilisation of CPUs does not tell. */
+static void mention_others(Answer *a, const RunFacts *f) {
+  if (!is_on_cpu(f)) return;
+  if (!isnan(f->cpu_busy))
+    report_say(
+        a,
+        " The CPU utilisation of %.0f %% is that of the hosts, with all their processes: "
+        "how much of it others took is unknown.",
+        f->cpu_busy);
+  if (has_unused_cores(f))
+    report_say(a, " The run has %.0f thread%s on %.0f cores (--threads).",
+               f->threads * f->ranks, f->threads * f->ranks == 1 ? "" : "s", f->cores);
+}
+
 /* Adds what the devices report of themselves. */
 static void mention_utilisation(Answer *a, const RunFacts *f) {
   char share[32];
@@ -172,11 +202,15 @@ static void mention_utilisation(Answer *a, const RunFacts *f) {
         f->gpu_busy);
   if (isnan(f->cpu_busy) && isnan(f->gpu_busy))
     report_say(a, " Utilisation of the hosts was not measured (no system.jsonl).");
-  if (f->is_on_gpu && isnan(f->mfu)) report_say(a, " The share of the peak (MFU) is unknown.");
+  mention_others(a, f);
+  if ((f->is_on_gpu || is_on_cpu(f)) && isnan(f->mfu))
+    report_say(a, " The share of the peak (MFU) is unknown.");
   if (!isnan(f->mfu))
     report_say(a, " GEMMs reach %s of the device's peak FLOP/s (MFU).",
                report_share(share, f->mfu));
-  if (is_mfu_low(f))
+  if (is_mfu_low(f) && is_on_cpu(f))
+    report_say(a, " Other processes, or a small model or batch, keep it low.");
+  else if (is_mfu_low(f))
     report_say(a, " Larger --batch-tokens, or a lower --precision, use more of it.");
 }
 

@@ -16,28 +16,28 @@ static uint64_t limit_count(double value) {
 }
 
 char *report_bytes(char *out, double bytes) {
-  if (isnan(bytes)) return strcpy(out, "unknown");
+  if (!isfinite(bytes)) return strcpy(out, "unknown");
   return str_of_bytes(out, limit_count(bytes));
 }
 
 char *report_seconds(char *out, double seconds) {
-  if (isnan(seconds)) return strcpy(out, "unknown");
+  if (!isfinite(seconds)) return strcpy(out, "unknown");
   return str_of_seconds(out, seconds);
 }
 
 char *report_count(char *out, double count) {
-  if (isnan(count)) return strcpy(out, "unknown");
+  if (!isfinite(count)) return strcpy(out, "unknown");
   return str_of_count(out, limit_count(count));
 }
 
 char *report_share(char *out, double share) {
-  if (isnan(share)) return strcpy(out, "unknown");
+  if (!isfinite(share)) return strcpy(out, "unknown");
   snprintf(out, 32, share < 0.0995 && share > 0 ? "%.1f %%" : "%.0f %%", 100 * share);
   return out;
 }
 
 char *report_ms(char *out, double ms) {
-  if (isnan(ms)) return strcpy(out, "unknown");
+  if (!isfinite(ms)) return strcpy(out, "unknown");
   snprintf(out, 32, ms < 10 ? "%.2f ms" : ms < 100 ? "%.1f ms" : "%.0f ms", ms);
   return out;
 }
@@ -94,7 +94,7 @@ void report_set_figure(Figure *figure, const char *key, const char *label, doubl
   *figure = (Figure){.key = key, .value = value};
   snprintf(figure->label, sizeof figure->label, "%s", label);
   snprintf(figure->shown, sizeof figure->shown, "%s",
-           isnan(value) && !str_starts(shown, "unknown:") ? "unknown" : shown);
+           !isfinite(value) && !str_starts(shown, "unknown:") ? "unknown" : shown);
 }
 
 void report_figure(Answer *a, const char *key, const char *label, double value, const char *fmt,

@@ -309,6 +309,132 @@ static void test_report_step_is_as_long_as_its_parts(void **state) {
   assert_headline(run, "devices", "Yes: 90 % of a step computes");
 }
 
+/* A run that rolled back twice, and then ended. */
+static void test_report_of_a_diverged_run_says_so_first(void **state) {
+  (void)state;
+  add_line("config", "lr-scheduler = piecewise\nlr-milestones = 200:1e6\nbeam-size = 1\n");
+  add_line("processes.jsonl",
+           "{\"steps\":800,\"warmup_steps\":100,\"device\":\"cpu: test\"}\n");
+  for (int i = 1; i <= 3; i++) add_step(100 * i, 5, 40, 0);
+  add_line("metrics.jsonl", "{\"lr\":1000,\"step\":350,\"seconds\":35}\n");
+  add_validation(300, 5, 1);
+  for (int i = 1; i <= 2; i++)
+    add_line("metrics.jsonl",
+             "{\"event\":\"rollback\",\"rollbacks\":%d,\"undone_after\":350,\"step\":350,"
+             "\"seconds\":35}\n",
+             i);
+  add_line("log.txt",
+           "2026-01-01T00:00:00Z  step 350\n"
+           "2026-01-01T00:00:01Z  trireme: step 350: the loss diverged (loss 9) after 2 "
+           "roll-backs, the limit of --max-rollbacks\n");
+  const RunReport *run = make_report(NAN);
+  assert_headline(run, "duration", "It diverged after");
+  assert_headline(run, "trained", "No: the run diverged");
+  assert_memory_equal(find_answer(run, "duration")->sentence,
+                      "The run ended with an error: step 350: the loss diverged", 56);
+  assert_string_equal(run->changes[0].what, "Keep the loss from diverging");
+  assert_int_equal(run->change_count, 3);
+  assert_non_null(strstr(find_answer(run, "overfitting")->sentence, "There is 1 validation;"));
+  const char *rate = find_answer(run, "learning_rate")->sentence;
+  assert_non_null(strstr(rate, "to 0.001 near step 100, then it changes in steps"));
+  assert_null(strstr(rate, "falls"));
+}
+
+/* An error that a later process has left behind, and a log that is none. */
+static void test_report_error_is_the_last_line_of_the_log(void **state) {
+  (void)state;
+  add_step(100, 5, 0, 0);
+  add_line("log.txt",
+           "2026-01-01T00:00:01Z  trireme: no memory\n2026-01-01T00:00:02Z  step 100\n");
+  assert_string_equal(make_report(NAN)->facts.error, "");
+  report_free(&report);
+  add_line("log.txt", "2026-01-01T00:00:03Z  trireme: no \033[1mmemory\n");
+  const RunReport *run = make_report(NAN);
+  assert_string_equal(run->facts.error, "no \\x1b[1mmemory");
+  assert_headline(run, "duration", "It ended with an error after");
+}
+
+static const char *get_devices(double mfu, int threads, const char *cores) {
+  report_free(&report);
+  make_run_dir(NULL);
+  add_line("processes.jsonl", "{\"ranks\":1,\"threads\":%d,\"device\":\"cpu: test\"}\n",
+           threads);
+  for (int i = 1; i <= 3; i++) {
+    add_step(100 * i, 5, 0, 0);
+    if (!isnan(mfu))
+      add_line("metrics.jsonl", "{\"mfu\":%g,\"steps_per_s\":10,\"step\":%d,\"seconds\":%d}\n",
+               mfu, 100 * i + 1, 10 * i);
+  }
+  add_line("system.jsonl", "{\"time\":1,\"host\":\"h1\",\"cpu\":[%s]}\n", cores);
+  return find_answer(make_report(NAN), "devices")->headline;
+}
+
+/* Times of steps and the utilisation of the host contain what other processes did. */
+static void test_report_cpu_is_fully_used_only_if_its_mfu_says_so(void **state) {
+  (void)state;
+  assert_string_equal(get_devices(0.001, 2, "100,100"),
+                      "Busy, but at 0.1 % of the peak FLOP/s");
+  assert_non_null(strstr(find_answer(report.runs[0], "devices")->sentence,
+                         "how much of it others took is unknown"));
+  assert_string_equal(get_devices(0.5, 1, "100,100"), "Not fully: 1 thread on 2 cores");
+  assert_string_equal(get_devices(NAN, 2, "100,100"),
+                      "Unknown: 100 % of a step computes, at an unknown share of the peak");
+  assert_string_equal(get_devices(0.5, 2, "100,100"), "Yes: 100 % of a step computes");
+}
+
+static void test_report_advice_can_be_followed(void **state) {
+  (void)state;
+  add_line("config", "beam-size = 1\n");
+  add_line("processes.jsonl", "{\"ranks\":1,\"threads\":1,\"device\":\"cpu: test\"}\n");
+  for (int i = 1; i <= 3; i++) {
+    add_step(100 * i, 5, 40, 0);
+    add_validation(100 * i, 5, 1);
+  }
+  const RunReport *run = make_report(NAN);
+  assert_int_equal(run->change_count, 2);
+  for (size_t i = 0; i < run->change_count; i++) {
+    assert_null(strstr(run->changes[i].how, "--threads"));
+    assert_null(strstr(run->changes[i].how, "--beam-size"));
+  }
+}
+
+static void test_report_has_the_reasons_of_restarts(void **state) {
+  (void)state;
+  add_step(100, 5, 0, 0);
+  add_line("metrics.jsonl",
+           "{\"event\":\"restart\",\"restart_reason\":\"rank 1 on h1: killed by "
+           "SIGKILL\",\"step\":90,\"seconds\":1}\n");
+  assert_non_null(strstr(find_answer(make_report(NAN), "duration")->sentence,
+                         "Restarted after: rank 1 on h1: killed by SIGKILL (step 90)."));
+}
+
+static void test_report_times_without_a_finite_sum_are_unknown(void **state) {
+  (void)state;
+  Str page = {0};
+  for (int i = 1; i <= 3; i++)
+    add_line("metrics.jsonl",
+             "{\"steps_per_s\":1e-307,\"forward_ms\":1e308,\"backward_ms\":1e308,\"step\":%d,"
+             "\"seconds\":1e308}\n",
+             i);
+  const RunReport *run = make_report(NAN);
+  assert_headline(run, "step", "Unknown");
+  OK(report_markdown(&report, &page));
+  assert_null(strstr(str_text(&page), "inf ms"));
+  str_free(&page);
+}
+
+static void test_report_json_escapes_controls_of_8_bits(void **state) {
+  (void)state;
+  Str page = {0};
+  add_step(100, 5, 0, 0);
+  add_line("processes.jsonl", "{\"command\":\"a\\u009bb ä\"}\n");
+  make_report(NAN);
+  OK(report_json(&report, &page));
+  assert_non_null(strstr(str_text(&page), "\"a\\u009bb ä\""));
+  assert_null(strstr(str_text(&page), "\xc2\x9b"));
+  str_free(&page);
+}
+
 static void test_report_markdown_keeps_hostile_texts_in_their_place(void **state) {
   (void)state;
   Str page = {0};
@@ -443,6 +569,13 @@ int main(void) {
       CASE(test_report_gpus_of_a_cpu_run_are_not_its_own),
       CASE(test_report_rate_without_a_config_is_not_explained),
       CASE(test_report_step_is_as_long_as_its_parts),
+      CASE(test_report_of_a_diverged_run_says_so_first),
+      CASE(test_report_error_is_the_last_line_of_the_log),
+      CASE(test_report_cpu_is_fully_used_only_if_its_mfu_says_so),
+      CASE(test_report_advice_can_be_followed),
+      CASE(test_report_has_the_reasons_of_restarts),
+      CASE(test_report_times_without_a_finite_sum_are_unknown),
+      CASE(test_report_json_escapes_controls_of_8_bits),
       CASE(test_report_markdown_keeps_hostile_texts_in_their_place),
       CASE(test_report_names_cannot_command_a_terminal),
       CASE(test_report_undone_steps_do_not_count),

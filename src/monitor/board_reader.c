@@ -33,37 +33,58 @@ static void forget_facts(RunFacts *f) {
                   .epoch = NAN};
 }
 
+/* The measurements of the list, by their names in metrics.jsonl. */
+static const struct {
+  const char *name;
+  size_t at;
+} fact_names[] = {{"nll", offsetof(RunFacts, nll)},
+                  {"valid_nll", offsetof(RunFacts, valid_nll)},
+                  {"valid_bleu", offsetof(RunFacts, valid_bleu)},
+                  {"valid_f1_macro", offsetof(RunFacts, valid_f1_macro)},
+                  {"valid_pearson", offsetof(RunFacts, valid_pearson)},
+                  {"target_tokens_per_s", offsetof(RunFacts, tokens_per_s)},
+                  {"tokens_per_s", offsetof(RunFacts, tokens_per_s)},
+                  {"epoch", offsetof(RunFacts, epoch)}};
+#define FACT_NAMES (sizeof fact_names / sizeof *fact_names)
+
+static double *get_fact(RunFacts *f, size_t i) {
+  return (double *)(void *)((char *)f + fact_names[i].at);
+}
+
+static void set_if_unknown(double *fact, double value) {
+  if (isnan(*fact)) *fact = value;
+}
+
+/* Takes what is not known yet from a line. */
 static void take_fact(RunFacts *f, const Line *line) {
-  static const struct {
-    const char *name;
-    size_t at;
-  } facts[] = {{"nll", offsetof(RunFacts, nll)},
-               {"valid_nll", offsetof(RunFacts, valid_nll)},
-               {"valid_bleu", offsetof(RunFacts, valid_bleu)},
-               {"valid_f1_macro", offsetof(RunFacts, valid_f1_macro)},
-               {"valid_pearson", offsetof(RunFacts, valid_pearson)},
-               {"target_tokens_per_s", offsetof(RunFacts, tokens_per_s)},
-               {"tokens_per_s", offsetof(RunFacts, tokens_per_s)},
-               {"epoch", offsetof(RunFacts, epoch)}};
-  f->step = line->step;
+  set_if_unknown(&f->step, line->step);
   for (size_t i = 0; i < line->values; i++) {
-    for (size_t k = 0; k < sizeof facts / sizeof *facts; k++) {
-      size_t len = strlen(facts[k].name);
+    for (size_t k = 0; k < FACT_NAMES; k++) {
+      size_t len = strlen(fact_names[k].name);
       if (line->value[i].name_len == len &&
-          memcmp(line->value[i].name, facts[k].name, len) == 0)
-        memcpy((char *)f + facts[k].at, &line->value[i].number, sizeof(double));
+          memcmp(line->value[i].name, fact_names[k].name, len) == 0)
+        set_if_unknown(get_fact(f, k), line->value[i].number);
     }
   }
 }
 
-static void take_tail(BoardRun *r, const char *text, size_t len) {
+static size_t find_line_begin(const char *text, size_t end) {
+  while (end > 0 && text[end - 1] != '\n') end--;
+  return end;
+}
+
+/* Takes the last measurements of the complete lines, from the last line to the first: a line that undoes
+ * steps comes after them. Returns true if there is such a line. */
+static bool take_tail(RunFacts *f, const char *text, size_t len) {
   Line line;
-  const char *stop;
-  for (size_t at = 0; (stop = memchr(text + at, '\n', len - at));) {
-    size_t n = (size_t)(stop - text) - at;
-    if (line_read(&line, text + at, n)) take_fact(&r->facts, &line);
-    at += n + 1;
+  double last = INFINITY; /* lines of later steps were undone */
+  for (size_t stop = find_line_begin(text, len), begin; stop > 0; stop = begin) {
+    begin = find_line_begin(text, stop - 1);
+    if (!line_read(&line, text + begin, stop - 1 - begin)) continue;
+    if (line.step <= last) take_fact(f, &line);
+    if (line.undoes_later) last = fmin(last, line.undone_after);
   }
+  return last < INFINITY;
 }
 
 /* Returns false if the file has other bytes than before where it ended when it was last read. */
@@ -79,24 +100,40 @@ static void note_end(BoardRun *r, const char *text, size_t len, uint64_t end) {
   memcpy(r->end_bytes, text + len - r->end_len, r->end_len);
 }
 
-/* Reads the last records of metrics.jsonl into r->facts. Those of a file that was replaced by
- * another one are forgotten. */
-static void read_tail(BoardRun *r) {
+/* Reads the last `most` bytes of a file of `bytes` bytes. Returns true if a line in them undoes steps. */
+static bool read_end(BoardRun *r, int fd, uint64_t bytes, size_t most, RunFacts *f) {
   char *text;
+  uint64_t begin = bytes > most ? bytes - most : 0;
+  if (mem_alloc(&text, most, 1)) return false;
+  ssize_t got = pread(fd, text, most, (off_t)begin);
+  size_t len = got > 0 ? (size_t)got : 0;
+  bool has_undone = take_tail(f, text, len);
+  note_end(r, text, len, begin + len);
+  mem_free(text);
+  return has_undone;
+}
+
+/* Reads the last records of metrics.jsonl into r->facts. Those of a file that was replaced by
+ * another one are forgotten, and so are those that may be of undone steps. */
+static void read_tail(BoardRun *r) {
   int fd;
   uint64_t bytes;
+  RunFacts found = r->facts;
   if (file_open(r->series.path, &fd, &bytes)) return;
   bool is_known = r->end > 0 && has_same_end(r, fd);
-  if (!is_known) forget_facts(&r->facts);
-  size_t most = is_known ? TAIL_BYTES : BEGIN_BYTES;
-  uint64_t begin = bytes > most ? bytes - most : 0;
-  if (mem_alloc(&text, most, 1) == ERR_OK) {
-    ssize_t got = pread(fd, text, most, (off_t)begin);
-    size_t len = got > 0 ? (size_t)got : 0;
-    take_tail(r, text, len);
-    note_end(r, text, len, begin + len);
-    mem_free(text);
+  forget_facts(&found);
+  if (is_known && read_end(r, fd, bytes, TAIL_BYTES, &found)) {
+    forget_facts(&found);
+    is_known = false;
   }
+  if (is_known) {
+    set_if_unknown(&found.step, r->facts.step);
+    for (size_t i = 0; i < FACT_NAMES; i++)
+      set_if_unknown(get_fact(&found, i), *get_fact(&r->facts, i));
+  } else {
+    read_end(r, fd, bytes, BEGIN_BYTES, &found);
+  }
+  r->facts = found;
   close(fd);
 }
 

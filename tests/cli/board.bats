@@ -77,6 +77,31 @@ shows() {
   [ "$(series "$1" nll | value "$2")" = "$3" ]
 }
 
+# list_has RUN NAME VALUE: whether the list of runs has this value of a run, to three digits.
+list_has() {
+  [ "$(get api/runs | value "\$v = (grep { \$_->{name} eq '$1' } @{\$j->{runs}})[0]{$2}; defined \$v ? sprintf('%.3f', \$v) : undef")" = "$3" ]
+}
+
+@test "the list of runs has no values of undone steps, whether they are read with the line that undoes them or before" {
+  make_run before 10
+  make_run all 10
+  make_run now 10
+  echo '{"undone_after":8,"step":8,"seconds":4}' >> runs/before/metrics.jsonl
+  echo '{"undone_after":0,"step":0,"seconds":0}' >> runs/all/metrics.jsonl
+  start_board
+  until_true list_has before step 8.000
+  list_has before nll 125.000
+  until_true list_has all step 0.000
+  list_has all nll undef
+  until_true list_has now nll 100.000
+  echo '{"undone_after":5,"step":5,"seconds":2}' >> runs/now/metrics.jsonl
+  until_true list_has now step 5.000
+  list_has now nll 200.000
+  add_steps now 6 6
+  until_true list_has now step 6.000
+  list_has now nll 166.667
+}
+
 @test "board lists the runs below a directory, those in links, and those that come later" {
   make_run one 5
   make_run below/two 7

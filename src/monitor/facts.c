@@ -97,10 +97,6 @@ done:
   return err;
 }
 
-const char *facts_rate_column(const RunFacts *f) {
-  return f->is_text_task ? "tokens_per_s" : "target_tokens_per_s";
-}
-
 void facts_free(RunFacts *f) {
   runlog_close(&f->log);
   str_free(&f->config);

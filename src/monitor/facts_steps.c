@@ -150,6 +150,10 @@ static void count_events(RunFacts *f) {
   }
 }
 
+const char *facts_rate_column(const RunFacts *f) {
+  return f->is_text_task ? "tokens_per_s" : "target_tokens_per_s";
+}
+
 Err facts_sum_steps(RunFacts *f) {
   StepParts *p = &f->parts;
   double *ms;

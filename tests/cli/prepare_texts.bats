@@ -326,8 +326,9 @@ in_dir='cd "$1" && shift && exec "$@"'
   mkdir -p here there
   cp train.csv here/table.csv
   sed 's/no/on/' train.csv > there/table.csv
-  call classify "$PWD/made" --vocab "$PWD/vocab.txt"
+  call classify "$PWD/made"
   command=("${command[@]/train.csv/table.csv}")
+  command=("${command[@]/#vocab.txt/$PWD/vocab.txt}")
   run mpirun -n 1 --wdir "$PWD/here" timeout 300 "${command[@]}" : -n 1 --wdir "$PWD/there" timeout 300 "${command[@]}"
   echo "$output"
   [ "$status" -ne 0 ]

@@ -54,7 +54,7 @@ static Err check_utf8(const MetricLines *l) {
 }
 
 /* Finds the lines of the bytes that were read. */
-static Err split(MetricLines *l) {
+static Err split_lines(MetricLines *l) {
   TRY(check_utf8(l));
   const char *end = str_text(&l->bytes) + l->bytes.len;
   for (const char *at = end - l->bytes.len; at < end;) {
@@ -70,13 +70,13 @@ static Err split(MetricLines *l) {
 Err metric_lines_read(MetricLines *l, const char *path) {
   *l = (MetricLines){.path = path};
   TRY(read_text(path, &l->bytes));
-  return split(l);
+  return split_lines(l);
 }
 
 Err metric_lines_read_regular(MetricLines *l, const char *path, size_t limit) {
   *l = (MetricLines){.path = path};
   TRY(file_read(path, limit, &l->bytes));
-  return split(l);
+  return split_lines(l);
 }
 
 void metric_lines_free(MetricLines *l) {

@@ -30,7 +30,7 @@ static bool is_at_path(int fd, const char *path) {
          own.st_ino == other.st_ino;
 }
 
-#define PARTIAL_TRIES 100
+#define PARTIAL_TRIES 100 /* another process may rename the file between open and flock */
 
 /* Opens and locks the partial file. Returns its descriptor; -1: it cannot be created. *is_busy:
  * another process writes it. A file system without locks is no error. */

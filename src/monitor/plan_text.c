@@ -20,7 +20,7 @@ static void add_model(const PlanReport *r, Str *out) {
       out, "model    %s, %s parameters; %s of gradients a step in %zu bucket%s of %s\n",
       r->preset, str_of_count(parameters, r->model->params.total),
       str_of_bytes(bytes, (uint64_t)in->schedule->elements * (uint64_t)in->bytes_per_element),
-      in->schedule->buckets, in->schedule->buckets == 1 ? "" : "s",
+      in->schedule->buckets, str_plural(in->schedule->buckets),
       str_of_bytes(bucket, r->bucket_bytes));
 }
 

@@ -185,12 +185,11 @@ static void answer_checkpoint(RunReport *r) {
     report_say(size, "The run directory has no checkpoint.");
     return;
   }
-  report_verdict(files, VERDICT_FACT, "%zu file%s", f->file_count,
-                 f->file_count == 1 ? "" : "s");
+  report_verdict(files, VERDICT_FACT, "%zu file%s", f->file_count, str_plural(f->file_count));
   report_say(files,
              "A checkpoint is a directory of %zu file%s: the model, and "
              "what training needs to continue.",
-             f->file_count, f->file_count == 1 ? "" : "s");
+             f->file_count, str_plural(f->file_count));
   for (size_t i = 0; i < f->file_count; i++)
     str_addf(&files->table, "%s\t%s\t%s\n", f->file[i].name,
              report_bytes(bytes, f->file[i].bytes), describe_file(f->file[i].name));

@@ -59,11 +59,12 @@ UNUSED static void put(Side *side, const void *bytes, size_t len) {
 UNUSED static size_t collect(Side *side, Err *err) {
   *err = channel_advance(side->channel);
   size_t before = side->sent.len;
-  for (;;) {
+  while (side->sent.len < WIRE_MAX) {
     ssize_t n = read(side->wire, side->sent.bytes + side->sent.len, WIRE_MAX - side->sent.len);
-    if (n <= 0) return side->sent.len - before;
+    if (n <= 0) break;
     side->sent.len += (size_t)n;
   }
+  return side->sent.len - before;
 }
 
 /* Copies bytes from one side to the other; returns false if there were none. */

@@ -138,6 +138,8 @@ typedef struct Backend {
   char about[160]; /* description for the log: kernels, threads */
   Type type;       /* element type of activations and low-precision weights */
   bool bf16;       /* cpu: rounds GEMM operands to bf16 */
+  bool few_rows;   /* cpu: GEMMs have few rows, as in decoding; selects kernels for this, with
+                    * which the last bits of fp32 may differ */
   bool fp8;        /* cuda: rounds operands of large GEMMs to fp8; `type` is bf16 */
   /* Backend memory is host memory, so the program may dereference pointers. */
   bool host;
@@ -353,8 +355,8 @@ static inline bool backend_takes_fp8(size_t rows, size_t in, size_t out) {
 
 /* Initializes the CPU backend. `threads`: 0 means one per core that this process may use. */
 NODISCARD Err backend_cpu(Backend *backend, int threads, bool bf16);
-/* Measures how many FLOP/s of fp32 multiply-adds this many threads can execute, in about 5 ms. Returns
- * 0 if TRIREME_ISA is wrong. */
+/* Measures how many FLOP/s of fp32 multiply-adds, or with AMX of the products that replace them, this
+ * many threads can execute, in about 5 ms. Returns 0 if TRIREME_ISA is wrong. */
 double backend_cpu_peak(int threads);
 void backend_reference(Backend *backend);
 

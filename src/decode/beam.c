@@ -138,6 +138,7 @@ Err beam_new(Beam **out, const TransformerConfig *config, const Backend *backend
   b->backend.packed = NULL;
   /* Decoding does not use fp8, which would quantize the weights again in every step. */
   b->backend.fp8 = false;
+  b->backend.few_rows = true;
   b->max_positions = (size_t)config->max_positions;
   b->words_per_row = best;
   Err err;

@@ -22,9 +22,9 @@ static float *draw(size_t n) {
 
 /* Calls `check` with a backend for every instruction set that this machine supports. */
 static void on_every_isa(void (*check)(Backend *)) {
-  const char *names[] = {"avx512", "avx2", "sse2", "neon"};
+  const char *names[] = {"avx512+amx", "avx512", "avx2", "sse2", "neon"};
   int tested = 0;
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < 5; i++) {
     Backend b;
     setenv("TRIREME_ISA", names[i], 1);
     if (backend_cpu(&b, 2, false)) continue;

@@ -51,9 +51,9 @@ static void compare_with_reference(const Backend *fast) {
 
 static void test_ops_each_instruction_set_matches_reference(void **state) {
   (void)state;
-  const char *names[] = {"avx512", "avx2", "sse2", "neon"};
+  const char *names[] = {"avx512+amx", "avx512", "avx2", "sse2", "neon"};
   int tested = 0;
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < 5; i++) {
     Backend fast;
     setenv("TRIREME_ISA", names[i], 1);
     if (backend_cpu(&fast, 2, false) != ERR_OK) continue;
@@ -173,8 +173,8 @@ static void test_linear_odd_shapes_exact_in_each_instruction_set(void **state) {
   (void)state;
   static const size_t sizes[][3] = {{1, 1, 1},     {3, 2, 5},     {4, 3, 31},   {13, 6, 14},
                                     {17, 35, 300}, {47, 70, 271}, {90, 519, 33}};
-  const char *names[] = {"avx512", "avx2", "sse2", "neon"};
-  for (int i = 0; i < 4; i++) {
+  const char *names[] = {"avx512+amx", "avx512", "avx2", "sse2", "neon"};
+  for (int i = 0; i < 5; i++) {
     Backend b;
     setenv("TRIREME_ISA", names[i], 1);
     if (backend_cpu(&b, 1 + i % 3, false) != ERR_OK) continue;

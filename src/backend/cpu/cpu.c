@@ -31,6 +31,7 @@ static void linear(const Backend *b, void *y, const void *x, const void *w, cons
                .ldc = out,
                .bias = bias,
                .bf16 = b->bf16,
+               .few_rows = b->few_rows,
                .packed = packed_find(b->packed, w)});
 }
 
@@ -46,7 +47,8 @@ static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w,
                .c = dx,
                .ldc = in,
                .accumulate = accumulate,
-               .bf16 = b->bf16});
+               .bf16 = b->bf16,
+               .few_rows = b->few_rows});
 }
 
 static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy, const void *x,
@@ -64,7 +66,8 @@ static void linear_dw(const Backend *b, float *dw, float *dbias, const void *dy,
                  .c = dw,
                  .ldc = in,
                  .accumulate = accumulate,
-                 .bf16 = b->bf16});
+                 .bf16 = b->bf16,
+                 .few_rows = b->few_rows});
   if (dbias) cpu_column_sums(b, dbias, dy, rows, out, accumulate);
 }
 
@@ -78,6 +81,7 @@ typedef struct {
   void (*attend)(Backend *);
   void (*step)(Backend *);
   double (*peak)(size_t rounds);
+  const GemmKernel *few_rows; /* for few rows, or NULL to use `gemm` */
 } Isa;
 
 /* Selects the best instruction set of this machine, or the one that TRIREME_ISA names. */
@@ -90,17 +94,20 @@ static Err pick_isa(Isa *out) {
             __builtin_cpu_supports("avx512cd");
   bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
             __builtin_cpu_supports("bmi2");
-  const Isa list[] = {
-      {"avx512", v4, &gemm_f32_v4, fast_rows_v4, fast_attend_v4, fast_step_v4, fast_peak_v4},
-      {"avx2", v3, &gemm_f32_v3, fast_rows_v3, fast_attend_v3, fast_step_v3, fast_peak_v3},
-      {"sse2", true, &gemm_f32_base, fast_rows_base, fast_attend_base, fast_step_base,
-       fast_peak_base}};
+  const Isa list[] = {{"avx512+amx", v4 && gemm_amx_usable(), &gemm_amx_f32, fast_rows_v4,
+                       fast_attend_v4, fast_step_v4, gemm_amx_f32_peak, &gemm_f32_v4},
+                      {"avx512", v4, &gemm_f32_v4, fast_rows_v4, fast_attend_v4, fast_step_v4,
+                       fast_peak_v4, NULL},
+                      {"avx2", v3, &gemm_f32_v3, fast_rows_v3, fast_attend_v3, fast_step_v3,
+                       fast_peak_v3, NULL},
+                      {"sse2", true, &gemm_f32_base, fast_rows_base, fast_attend_base,
+                       fast_step_base, fast_peak_base, NULL}};
 #elif defined(__aarch64__)
   const Isa list[] = {{"neon", true, &gemm_f32_base, fast_rows_base, fast_attend_base,
-                       fast_step_base, fast_peak_base}};
+                       fast_step_base, fast_peak_base, NULL}};
 #else
   const Isa list[] = {{"plain", true, &gemm_f32_base, fast_rows_base, fast_attend_base,
-                       fast_step_base, fast_peak_base}};
+                       fast_step_base, fast_peak_base, NULL}};
 #endif
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
     if (!list[i].is_available || (wanted && *wanted && strcmp(wanted, list[i].name) != 0))
@@ -141,7 +148,7 @@ Err backend_cpu(Backend *b, int threads, bool bf16) {
         "--precision bf16 needs a CPU with BFMMLA (ARM) or AMX (x86), which this one "
         "lacks; use --precision fp32");
   b->bf16 = bf16;
-  gemm_use(isa.gemm, units.gemm);
+  gemm_use((GemmKernels){.f32 = isa.gemm, .few_rows = isa.few_rows, .bf16 = units.gemm});
   TRY(gemm_reserve(b->threads));
   host_fill_table(b);
   isa.rows(b);

@@ -12,11 +12,10 @@
 
 #define MAX_TILE 2048 /* floats of the largest tile */
 
-static const GemmKernel *f32_kernel, *bf16_kernel;
+static GemmKernels kernels;
 
-void gemm_use(const GemmKernel *f32, const GemmKernel *bf16) {
-  f32_kernel = f32;
-  bf16_kernel = bf16;
+void gemm_use(GemmKernels use) {
+  kernels = use;
 }
 
 /* Working memory: two panels of B for all threads, one block of A for each thread. */
@@ -39,14 +38,15 @@ static size_t b_block_bytes(const GemmKernel *k) {
 }
 
 Err gemm_reserve(int threads) {
-  const GemmKernel *list[2] = {f32_kernel, bf16_kernel};
+  const GemmKernel *list[] = {kernels.f32, kernels.few_rows, kernels.bf16};
   size_t a = 0, b = 0;
-  for (int i = 0; i < 2; i++) {
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
     if (!list[i]) continue;
     if (a_block_bytes(list[i]) > a) a = a_block_bytes(list[i]);
     if (b_block_bytes(list[i]) > b) b = b_block_bytes(list[i]);
   }
-  if (threads <= work.threads) return ERR_OK;
+  if (threads <= work.threads && a <= work.a_bytes && b <= work.b_bytes) return ERR_OK;
+  if (threads < work.threads) threads = work.threads;
   mem_free(work.a);
   mem_free(work.b);
   work.threads = 0;
@@ -119,7 +119,8 @@ static size_t even_part(size_t total, size_t max, size_t unit) {
 }
 
 static const GemmKernel *select_kernel(const Gemm *g) {
-  return g->bf16 && bf16_kernel ? bf16_kernel : f32_kernel;
+  if (g->bf16 && kernels.bf16) return kernels.bf16;
+  return g->few_rows && kernels.few_rows ? kernels.few_rows : kernels.f32;
 }
 
 /* Block sizes of a GEMM; they depend only on the shape. */

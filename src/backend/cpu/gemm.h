@@ -21,13 +21,14 @@ typedef struct {
   bool accumulate;
   const float *bias;  /* bias (n) or NULL */
   bool bf16;          /* rounds the operands to bf16 if the CPU has bf16 matrix units */
+  bool few_rows;      /* selects the fp32 kernel that is fast with few rows of A */
   const void *packed; /* B as packed by gemm_pack, or NULL */
 } Gemm;
 
 void gemm(const Gemm *g);
 
 /* Packs B once for many GEMMs; these give the same bits as without packing. Reads n, k, b, ldb,
- * tb and bf16 of `g`. `out` has gemm_packed_bytes(g) bytes and belongs to the caller. */
+ * tb, bf16 and few_rows of `g`. `out` has gemm_packed_bytes(g) bytes and belongs to the caller. */
 size_t gemm_packed_bytes(const Gemm *g);
 void gemm_pack(void *out, const Gemm *g);
 

@@ -1,21 +1,18 @@
 /* bf16 GEMM micro-kernel for x86 AMX. Operands are rounded to bf16 while they are packed; sums
  * are fp32. A tile of C is 32 x 32: two by two AMX tiles of 16 x 16. "Line" below means a row of
- * A or a column of B. Depends on gemm_internal.h. */
+ * A or a column of B. Depends on gemm_internal.h, amx.h. */
 #include "backend/cpu/gemm_internal.h"
 
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
-#include <immintrin.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define TARGET __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512bf16")))
-#define SIDE   ((size_t)16) /* rows and columns of an AMX tile */
-#define DEPTH  ((size_t)32) /* steps of k per instruction: 64 bytes of bf16 */
-#define MR     (2 * SIDE)
-#define NR     (2 * SIDE)
-#define STEP   (SIDE * DEPTH) /* elements of one AMX tile of A or B */
+#include "backend/cpu/amx.h"
+
+#define MR (2 * SIDE)
+#define NR (2 * SIDE)
 
 /* Reads CPUID leaf 7 (subleaf 0, edx: bit 22 amx-bf16, bit 24 amx-tile; subleaf 1, eax: bit 5
  * avx512-bf16), then requests the tile registers from Linux, which grants their save area only
@@ -30,19 +27,18 @@ bool gemm_amx_usable(void) {
   return (e >> 5 & 1) && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-/* Configures the eight tile registers of this thread once: 16 rows of 64 bytes. */
-TARGET static void configure_tiles(void) {
+TARGET void amx_configure_tiles(void) {
   static _Thread_local bool done;
   if (done) return;
-  struct {
+  /* Static: gcc 12 believes that _tile_loadconfig reads only 8 bytes, and would not store the rest
+   * of a variable on the stack. */
+  static const struct {
     uint8_t palette, start_row, reserved[14];
     uint16_t bytes[16];
     uint8_t rows[16];
-  } shape = {.palette = 1};
-  for (int i = 0; i < 8; i++) {
-    shape.bytes[i] = 64;
-    shape.rows[i] = 16;
-  }
+  } shape = {.palette = 1,
+             .bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+             .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
   _tile_loadconfig(&shape);
   done = true;
 }
@@ -53,7 +49,7 @@ TARGET static void multiply_tile(size_t depth, const void *pa, const void *pb, f
   const uint16_t *a = pa, *b = pb;
   const int row = (int)(ldc * sizeof *c);
   float *low = c + SIDE * ldc;
-  configure_tiles();
+  amx_configure_tiles();
   if (add) {
     _tile_loadd(0, c, row);
     _tile_loadd(1, c + SIDE, row);
@@ -81,16 +77,11 @@ TARGET static void multiply_tile(size_t depth, const void *pa, const void *pb, f
   _tile_stored(3, low + SIDE, row);
 }
 
-/* Returns a mask with the lowest n of 16 bits set. */
-static __mmask16 lane_mask(size_t n) {
-  return (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1);
-}
-
 /* Rounds n <= 32 consecutive floats of one line to bf16: 32-bit lane k is the pair (2k, 2k +
  * 1). */
 TARGET static __m512i round_line(const float *from, size_t n) {
-  __m512 low = _mm512_maskz_loadu_ps(lane_mask(n), from);
-  __m512 high = _mm512_maskz_loadu_ps(lane_mask(n > 16 ? n - 16 : 0), from + 16);
+  __m512 low = _mm512_maskz_loadu_ps(amx_lane_mask(n), from);
+  __m512 high = _mm512_maskz_loadu_ps(amx_lane_mask(n > 16 ? n - 16 : 0), from + 16);
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
@@ -100,35 +91,10 @@ TARGET static __m512i round_pair(const float *upper, const float *lower, size_t 
   static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
                                      21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
                                      11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  __m512 first = _mm512_maskz_loadu_ps(lane_mask(n), upper);
-  __m512 second = lower ? _mm512_maskz_loadu_ps(lane_mask(n), lower) : _mm512_setzero_ps();
+  __m512 first = _mm512_maskz_loadu_ps(amx_lane_mask(n), upper);
+  __m512 second = lower ? _mm512_maskz_loadu_ps(amx_lane_mask(n), lower) : _mm512_setzero_ps();
   return _mm512_permutexvar_epi16(_mm512_loadu_si512(order),
                                   (__m512i)_mm512_cvtne2ps_pbh(second, first));
-}
-
-/* Transposes 16 x 16 32-bit words in four rounds of shuffles. */
-TARGET static void transpose_words(__m512i r[16]) {
-  __m512i t[16];
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4) {
-    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-  }
-  for (int half = 0; half < 16; half += 8) {
-    for (int i = 0; i < 4; i++) {
-      t[half + i] = _mm512_shuffle_i32x4(r[half + i], r[half + 4 + i], 0x88);
-      t[half + 4 + i] = _mm512_shuffle_i32x4(r[half + i], r[half + 4 + i], 0xdd);
-    }
-  }
-  for (int i = 0; i < 8; i++) {
-    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-  }
 }
 
 /* Packs one AMX tile: 16 lines by 32 steps of k. A has one tile row per line, B one per pair of
@@ -149,7 +115,7 @@ TARGET static void pack_tile(uint16_t *out, const float *from, size_t step,
         word[i] = round_pair(upper, 2 * i + 1 < depth ? upper + step : NULL, lines);
     }
   }
-  if (line_is_contiguous != rows_are_lines) transpose_words(word);
+  if (line_is_contiguous != rows_are_lines) amx_transpose_words(word);
   for (size_t i = 0; i < SIDE; i++) _mm512_storeu_si512(out + i * DEPTH, word[i]);
 }
 

@@ -37,8 +37,14 @@ static inline const float *gemm_b_at(const Gemm *g, size_t p, size_t j) {
 
 extern const GemmKernel gemm_amx; /* Use gemm_amx only if gemm_amx_usable() returns true. */
 bool gemm_amx_usable(void);
+extern const GemmKernel gemm_amx_f32; /* Likewise. */
+/* Executes products of AMX tiles without memory; returns their fp32 FLOPs as gemm_amx_f32 counts them. */
+double gemm_amx_f32_peak(size_t rounds);
 extern const GemmKernel gemm_bfmmla; /* Use gemm_bfmmla only if the CPU supports BFMMLA. */
-/* Sets the kernels that gemm() uses; bf16 may be NULL. */
-void gemm_use(const GemmKernel *f32, const GemmKernel *bf16);
+/* The kernels that gemm() uses. few_rows: for Gemm.few_rows, or NULL to use f32; bf16 or NULL. */
+typedef struct {
+  const GemmKernel *f32, *few_rows, *bf16;
+} GemmKernels;
+void gemm_use(GemmKernels kernels);
 
 #endif

@@ -28,7 +28,13 @@ const void *packed_find(const Packed *p, const void *w) {
 }
 
 Err packed_add(Backend *b, const void *w, size_t in, size_t out) {
-  Gemm g = {.n = out, .k = in, .b = w, .ldb = in, .tb = true, .bf16 = b->bf16};
+  Gemm g = {.n = out,
+            .k = in,
+            .b = w,
+            .ldb = in,
+            .tb = true,
+            .bf16 = b->bf16,
+            .few_rows = b->few_rows};
   if (!b->packed) TRY(mem_alloc(&b->packed, 1, sizeof *b->packed));
   Packed *p = b->packed;
   Entry *e = find_entry(p, w);

@@ -106,13 +106,27 @@ typedef struct {
   double loss[3];
 } StepNumbers;
 
-/* Adam or AdamW on a range of the flat parameters; see train/optim.h. */
+/* A range of the flat parameters with its own settings of the optimizer. */
+typedef struct {
+  size_t begin, end; /* elements of the flat array; multiples of ADAM_ALIGN */
+  bool decays;       /* has weight decay */
+  bool is_frozen;    /* is not updated */
+  float lr_factor;   /* factor of the learning rate */
+} AdamRange;
+#define ADAM_ALIGN ((size_t)4)
+
+/* Adam or AdamW on a part of the flat parameters; see train/optim.h. */
 typedef struct {
   float beta1, beta2, epsilon, decay;
   bool coupled; /* Weight decay is added to the gradient (L2), not to the update (AdamW). */
   const StepNumbers *now;
   float lr_factor; /* factor of now->lr */
   void *low;       /* copy of w in the backend's type, written in the same pass; or NULL */
+  /* Unless `range` is NULL, the elements are those that begin at `begin` of the flat array, a
+   * multiple of ADAM_ALIGN, and the ranges, in host memory, cover them: a range without decay has
+   * decay 0, and lr_factor is the range's. One call for all is faster on a GPU than one for each. */
+  const AdamRange *range;
+  size_t ranges, begin;
 } AdamStep;
 
 /* SGD with momentum. */

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/adam.h"
 #include "backend/backend.h"
 #include "backend/dropout.h"
 #include "backend/host.h"
@@ -364,10 +365,9 @@ static void add(const Backend *b, float *x, const float *y, float scale, size_t 
   for (size_t i = 0; i < n; i++) x[i] += scale * y[i];
 }
 
-static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
-                 const AdamStep *s) {
-  (void)b;
-  if (!isfinite(s->now->grad_scale)) return;
+/* Updates elements that are in one range. */
+static void update_adam(float *w, float *m, float *v, const float *g, size_t n,
+                        const AdamStep *s) {
   double lr = (double)(s->now->lr * s->lr_factor);
   for (size_t i = 0; i < n; i++) {
     double grad = (double)g[i] * s->now->grad_scale, decay = s->decay * (double)w[i];
@@ -380,6 +380,18 @@ static void adam(const Backend *b, float *w, float *m, float *v, const float *g,
     double step = (m[i] / (double)s->now->correction1) /
                   (sqrt(v[i] / (double)s->now->correction2) + s->epsilon);
     w[i] = (float)(w[i] - lr * (step + decay));
+  }
+}
+
+static void adam(const Backend *b, float *w, float *m, float *v, const float *g, size_t n,
+                 const AdamStep *s) {
+  (void)b;
+  if (!isfinite(s->now->grad_scale)) return;
+  for (size_t i = 0, more; i < n; i += more) {
+    AdamStep part;
+    bool is_frozen;
+    more = adam_cut(s, i, n - i, &part, &is_frozen);
+    if (!is_frozen) update_adam(w + i, m + i, v + i, g + i, more, &part);
   }
 }
 

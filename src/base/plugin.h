@@ -18,7 +18,7 @@
 
 /* Version of the interface. Increase the number whenever a struct that program and plug-ins share
  * changes. */
-#define PLUGIN_VERSION TRIREME_VERSION "/11"
+#define PLUGIN_VERSION TRIREME_VERSION "/12"
 
 typedef struct {
   void *handle;

@@ -59,9 +59,30 @@ static OptimPiece cut_piece(const OptimPiece *p, const Backend *b, size_t skippe
   return part;
 }
 
+/* Updates a piece of several groups with Adam in one call. */
+static void update_ranges(const OptimSpec *o, const OptimGroups *groups, const Backend *b,
+                          const StepNumbers *now, const OptimPiece *p) {
+  AdamStep s = {.beta1 = o->beta1,
+                .beta2 = o->beta2,
+                .epsilon = o->epsilon,
+                .decay = o->decay,
+                .coupled = o->kind == OPTIM_ADAM,
+                .now = now,
+                .lr_factor = 1,
+                .low = p->low,
+                .range = groups->group,
+                .ranges = groups->count,
+                .begin = p->begin};
+  b->adam(b, p->w, p->m, p->v, p->g, p->n, &s);
+}
+
 void optim_update(const OptimSpec *o, const OptimGroups *groups, const Backend *b,
                   const StepNumbers *now, const OptimPiece *piece) {
   assert(o->kind != OPTIM_NOVOGRAD && "NovoGrad needs whole weights: optim_layers");
+  if (groups && groups->count > 1 && o->kind != OPTIM_SGD && piece->begin % ADAM_ALIGN == 0) {
+    update_ranges(o, groups, b, now, piece);
+    return;
+  }
   for (size_t done = 0, n; done < piece->n; done += n) {
     size_t at = piece->begin + done;
     const OptimGroup *group = groups ? groups_find(groups, at) : &whole;

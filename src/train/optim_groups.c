@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "backend/adam.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -59,15 +60,7 @@ void groups_free(OptimGroups *groups) {
 }
 
 const OptimGroup *groups_find(const OptimGroups *groups, size_t at) {
-  size_t low = 0, high = groups->count - 1; /* binary search: the group is in low … high */
-  while (low < high) {
-    size_t middle = (low + high) / 2;
-    if (at < groups->group[middle].end)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return &groups->group[low];
+  return adam_find_range(groups->group, groups->count, at);
 }
 
 void groups_clear_frozen(const OptimGroups *groups, const Backend *b, float *g) {

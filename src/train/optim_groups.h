@@ -15,12 +15,7 @@ typedef struct {
   uint32_t freeze_layers; /* the embeddings and so many layers are frozen; 0: none */
 } GroupSpec;
 
-typedef struct {
-  size_t begin, end; /* elements of the flat array */
-  bool decays;       /* has weight decay */
-  bool is_frozen;
-  float lr_factor; /* factor of the learning rate */
-} OptimGroup;
+typedef AdamRange OptimGroup;
 
 typedef struct {
   OptimGroup *group; /* in the order of the array; together they cover it, padding included */

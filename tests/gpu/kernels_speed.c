@@ -227,6 +227,19 @@ static void speed_cached(Type type) {
   arrays_free();
 }
 
+/* Updates each range with a launch of its own. */
+static cudaError_t adam_by_launches(Type type, float *w, float *m, float *v, const float *g,
+                                    const AdamStep *s, const AdamRange *range, size_t ranges) {
+  cudaError_t err = cudaSuccess;
+  for (size_t i = 0; i < ranges && !err; i++) {
+    size_t at = range[i].begin;
+    AdamStep one = *s;
+    one.low = (char *)s->low + at * type_size(type);
+    err = kernel_adam(type, w + at, m + at, v + at, g + at, range[i].end - at, &one, 0);
+  }
+  return err;
+}
+
 static void speed_update(Type type) {
   size_t n = 61000000;
   float *w = fill(TYPE_F32, n), *m = fill(TYPE_F32, n), *v = fill(TYPE_F32, n),
@@ -246,6 +259,23 @@ static void speed_update(Type type) {
   TIME("square_sums of 61 M", 4 * n, kernel_square_sums(sums, g, n, 0));
   TIME("clip", n / 512, kernel_clip(there, sums, n / 4096, loss, 0));
   TIME("adam of 61 M", n * (28 + type_size(type)), kernel_adam(type, w, m, v, g, n, &s, 0));
+  /* as in BERT: matrices with weight decay, and between them biases without */
+  enum { RANGES = 100 };
+  AdamRange range[RANGES];
+  for (size_t i = 0; i < RANGES; i++) {
+    size_t at = i / 2 * 1220000 + i % 2 * 1217000;
+    range[i] = (AdamRange){.begin = at,
+                           .end = i + 1 < RANGES ? at + (i % 2 ? 3000 : 1217000) : n,
+                           .decays = i % 2 == 0,
+                           .lr_factor = 1};
+  }
+  s.range = range;
+  s.ranges = RANGES;
+  TIME("adam of 61 M in 100 ranges", n * (28 + type_size(type)),
+       kernel_adam(type, w, m, v, g, n, &s, 0));
+  s.range = NULL;
+  TIME("adam of 61 M in 100 launches", n * (28 + type_size(type)),
+       adam_by_launches(type, w, m, v, g, &s, range, RANGES));
   TIME("cast of 61 M", n * (4 + type_size(type)), kernel_cast_to(type, low, w, n, 0));
   MUST(cudaFree(w));
   MUST(cudaFree(m));

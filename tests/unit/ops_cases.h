@@ -252,6 +252,24 @@ static void do_adam(const Backend *b, Case *c) {
 static void do_adam_coupled(const Backend *b, Case *c) {
   run_adam(b, c, true);
 }
+/* More ranges than a launch on a GPU takes, of 0 to 60 elements; the array begins inside of one. */
+static void do_adam_ranges(const Backend *b, Case *c) {
+  enum { RANGES = 300, BEGIN = 20 };
+  AdamRange range[RANGES] = {{0}};
+  for (size_t i = 0, at = 0; i < RANGES; i++) {
+    size_t end = i + 1 < RANGES ? at + i * 7 % 16 * ADAM_ALIGN : SIZE_MAX / 2;
+    range[i] = (AdamRange){.begin = at, .end = end, .decays = i % 3, .is_frozen = i % 5 == 4};
+    range[i].lr_factor = 1 / (float)(1 + i % 7);
+    at = end;
+  }
+  StepNumbers *now = make_numbers(b, 1e-3f);
+  AdamStep s = {.beta1 = 0.9f, .beta2 = 0.98f, .epsilon = 1e-9f, .decay = 0.01f, .now = now};
+  s.range = range;
+  s.ranges = RANGES;
+  s.begin = BEGIN;
+  b->adam(b, c->a[0], c->a[1], c->a[2], c->a[3], c->n[0], &s);
+  b->release(b, now);
+}
 static void do_momentum(const Backend *b, Case *c) {
   StepNumbers *now = make_numbers(b, 0.1f);
   MomentumStep s = {
@@ -388,6 +406,7 @@ static const struct {
     {"add", make_flat, do_add, 4, false, 0x000},
     {"adam", make_adam, do_adam, 8, false, 0x000},
     {"adam_coupled", make_adam, do_adam_coupled, 8, false, 0x000},
+    {"adam_ranges", make_adam, do_adam_ranges, 8, false, 0x000},
     {"momentum", make_flat, do_momentum, 8, false, 0x000},
     {"ema", make_flat, do_ema, 8, false, 0x000},
 };

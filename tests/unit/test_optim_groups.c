@@ -268,12 +268,14 @@ static void check_update(const Backend *b, const OptimSpec *o, const GroupSpec *
     compare(&got, &want, x->begin, x->end);
     free_state(&want);
   }
-  /* pieces that cut groups and have no alignment */
-  State pieces = make_state(&start, n);
-  for (size_t at = 0; at < n && o->kind != OPTIM_NOVOGRAD; at += 777)
-    run_step(o, &groups, b, &p, &pieces, g, 0.01f, at, at + 777 < n ? at + 777 : n);
-  if (o->kind != OPTIM_NOVOGRAD) compare(&got, &pieces, 0, n);
-  free_state(&pieces);
+  /* pieces that cut groups, without alignment and with it */
+  for (size_t size = 777; size > 775 && o->kind != OPTIM_NOVOGRAD; size--) {
+    State pieces = make_state(&start, n);
+    for (size_t at = 0; at < n; at += size)
+      run_step(o, &groups, b, &p, &pieces, g, 0.01f, at, at + size < n ? at + size : n);
+    compare(&got, &pieces, 0, n);
+    free_state(&pieces);
+  }
   free_state(&got);
   free_state(&start);
   mem_free(g);

@@ -343,10 +343,11 @@ struct Update {
   bool coupled, vector;
 };
 
+/* Updates up to four elements from `at` on. */
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    adam(T *low, float *w_, float *m_, float *v_, const float *g_, size_t n, Update u) {
-  size_t at = (blockIdx.x * (size_t)THREADS + threadIdx.x) * 4;
+static __device__ __forceinline__ void update_four(T *low, float *w_, float *m_, float *v_,
+                                                   const float *g_, size_t at, size_t n,
+                                                   const Update &u) {
   float lr = u.now->lr * u.lr_factor, correction1 = u.now->correction1,
         correction2 = u.now->correction2;
   float scale = u.now->grad_scale;
@@ -375,6 +376,44 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
+    adam(T *low, float *w, float *m, float *v, const float *g, size_t n, Update u) {
+  size_t at = (blockIdx.x * (size_t)THREADS + threadIdx.x) * 4;
+  update_four(low, w, m, v, g, at, n, u);
+}
+
+#define RANGES      128 /* ranges of one launch; a kernel has at most 4 kB of parameters */
+#define LAUNCH_MOST ((size_t)1 << 31) /* elements of one launch; a multiple of ADAM_ALIGN */
+
+/* Ranges of a launch: where each ends, counted from the launch's first element, and its settings. */
+struct Ranges {
+  unsigned count, end[RANGES];
+  float decay[RANGES], lr_factor[RANGES];
+  bool is_frozen[RANGES];
+};
+
+/* Like adam, with the settings of each element's range. A range begins at a multiple of four. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    adam_ranges(T *low, float *w, float *m, float *v, const float *g, size_t n, Update u,
+                const __grid_constant__ Ranges r) {
+  size_t at = (blockIdx.x * (size_t)THREADS + threadIdx.x) * 4;
+  if (at >= n) return;
+  unsigned first = 0, last = r.count - 1; /* binary search: the range is in first … last */
+  while (first < last) {
+    unsigned middle = (first + last) / 2;
+    if (at < r.end[middle])
+      last = middle;
+    else
+      first = middle + 1;
+  }
+  if (r.is_frozen[first]) return;
+  u.decay = r.decay[first];
+  u.lr_factor = r.lr_factor[first];
+  update_four(low, w, m, v, g, at, n, u);
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
     momentum(T *low, float *w_, float *m_, const float *g_, size_t n, Update u) {
   size_t at = (blockIdx.x * (size_t)THREADS + threadIdx.x) * 4;
   float lr = u.now ? u.now->lr * u.lr_factor : u.lr;
@@ -395,6 +434,24 @@ static __global__ void __launch_bounds__(THREADS)
   if (low) store4_low(low + at, w, count, u.vector);
 }
 
+/* Collects the ranges of the elements that follow the first `at` ones of the call, RANGES at most, and
+ * returns the number of their elements. *next: the first range that may contain one of them. */
+static size_t take_ranges(Ranges *r, const AdamStep *s, size_t at, size_t n, size_t *next) {
+  size_t begin = s->begin + at, end = begin;
+  r->count = 0;
+  while (s->range[*next].end <= begin) ++*next;
+  size_t last = n - at < LAUNCH_MOST ? s->begin + n : begin + LAUNCH_MOST;
+  for (; r->count < RANGES && end < last; *next += end < last) {
+    const AdamRange *x = &s->range[*next];
+    end = x->end < last ? x->end : last;
+    r->end[r->count] = (unsigned)(end - begin);
+    r->decay[r->count] = x->decays ? s->decay : 0;
+    r->lr_factor[r->count] = x->lr_factor;
+    r->is_frozen[r->count++] = x->is_frozen;
+  }
+  return end - begin;
+}
+
 cudaError_t kernel_adam(Type type, float *w, float *m, float *v, const float *g, size_t n,
                         const AdamStep *s, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
@@ -413,7 +470,16 @@ cudaError_t kernel_adam(Type type, float *w, float *m, float *v, const float *g,
   return with_type(type, [&](auto t) {
     typedef decltype(t) T;
     T *low = (T *)s->low;
-    adam<T><<<blocks_for(n, THREADS * 4), THREADS, 0, stream>>>(low, w, m, v, g, n, u);
+    if (!s->range) {
+      adam<T><<<blocks_for(n, THREADS * 4), THREADS, 0, stream>>>(low, w, m, v, g, n, u);
+      return;
+    }
+    for (size_t at = 0, part, next = 0; at < n; at += part) {
+      Ranges r;
+      part = take_ranges(&r, s, at, n, &next);
+      adam_ranges<T><<<blocks_for(part, THREADS * 4), THREADS, 0, stream>>>(
+          low ? low + at : NULL, w + at, m + at, v + at, g + at, part, u, r);
+    }
   });
 }
 

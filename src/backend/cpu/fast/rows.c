@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/adam.h"
 #include "backend/cpu/fast/fast.h"
 
 #define CHUNK 1024 /* floats processed at once, with their dropout factors: they fit into L1 */
@@ -335,8 +336,15 @@ static void adam(const Backend *b, float *w, float *m, float *v, const float *g,
                  const AdamStep *s) {
   if (!isfinite(s->now->grad_scale)) return;
 #pragma omp parallel for num_threads(b->threads) schedule(static)
-  for (size_t at = 0; at < n; at += PART)
-    update_adam(w + at, m + at, v + at, g + at, part_size(at, n), s);
+  for (size_t at = 0; at < n; at += PART) {
+    size_t end = at + part_size(at, n);
+    for (size_t i = at, more; i < end; i += more) {
+      AdamStep part;
+      bool is_frozen;
+      more = adam_cut(s, i, end - i, &part, &is_frozen);
+      if (!is_frozen) update_adam(w + i, m + i, v + i, g + i, more, &part);
+    }
+  }
 }
 
 static void update_momentum(float *w, float *m, const float *g, size_t n, float lr, float scale,

@@ -61,15 +61,19 @@ typedef struct {
   Dropout drop;                 /* dropout of the attention probabilities */
 } Attention;
 
-/* Attention of one query per row over a key/value cache. Key j of row r is cache row at[r * at_ld
- * + j], or first[r] + j if `at` is NULL. */
+/* Attention of one query per row over a key/value cache. Key j of row r is cache row at[list[r] *
+ * at_ld + j], or first[r] + j if `at` is NULL. A row without keys has the output 0. */
 typedef struct {
   size_t rows, heads, d; /* d: elements of one head */
-  const int32_t *at;     /* (rows, at_ld) cache rows, or NULL */
+  const int32_t *at;     /* (lists, at_ld) cache rows, or NULL */
   size_t at_ld;
+  const int32_t *list;  /* (rows) list of each row, if `at` is not NULL */
   const int32_t *first; /* (rows) first cache row of each row, if `at` is NULL */
-  const int32_t *len;   /* (rows) number of keys, 1 to 65536 */
+  const int32_t *len;   /* (rows) number of keys, 0 to 65536 */
   size_t q_ld, kv_ld, o_ld;
+  /* The rows of q have the row's own key and value after the query, heads * d elements each. They
+   * are stored in the cache, where they are the row's last key and value. Needs `at`. */
+  bool appends;
 } CachedAttention;
 
 typedef struct {
@@ -183,10 +187,6 @@ typedef struct Backend {
   Err (*get)(const struct Backend *, void *to, const void *from, size_t bytes);
   void (*copy)(const struct Backend *, void *to, const void *from, size_t bytes);
   void (*zero)(const struct Backend *, void *block, size_t bytes);
-  /* Copies rows of `width` elements of the backend's type. to_ld and from_ld: elements between
-   * the starts of two rows. */
-  void (*copy_rows)(const struct Backend *, void *to, size_t to_ld, const void *from,
-                    size_t from_ld, size_t rows, size_t width);
   /* Page-locks host memory so that `put` and `get` on it are fast. Call unpin before freeing. */
   Err (*pin)(const struct Backend *, void *block, size_t bytes);
   void (*unpin)(const struct Backend *, void *block);
@@ -248,13 +248,16 @@ typedef struct Backend {
                           const void *o, const float *lse, const void *q, const void *k,
                           const void *v, const Attention *);
 
-  void (*attend_cached)(const struct Backend *, void *o, const void *q, const void *k,
-                        const void *v, const CachedAttention *);
-  /* Extends the lists of cache rows (rows, ld) that attend_cached reads by one entry: list r
-   * becomes the first n entries of list parent[r] of `from`, followed by first + r. n is below
-   * ld. */
-  void (*extend)(const struct Backend *, int32_t *to, const int32_t *from,
-                 const int32_t *parent, size_t rows, size_t ld, size_t n, int32_t first);
+  /* Writes to k and v only if `appends`. */
+  void (*attend_cached)(const struct Backend *, void *o, const void *q, void *k, void *v,
+                        const CachedAttention *);
+  /* Makes the lists of cache rows at (lists, ld) that attend_cached reads: for each row, list
+   * list[r] becomes the first len[r] - 1 entries of list parent[r], followed by slot[r]. A row
+   * with len 0 is skipped. No list is both written and read. len is at most ld; parents of lists of
+   * one entry are not read. */
+  void (*extend)(const struct Backend *, int32_t *at, const int32_t *list,
+                 const int32_t *parent, const int32_t *len, const int32_t *slot, size_t rows,
+                 size_t ld);
 
   /* y (rows, width) = dropout(act(x + bias)); y may be x; bias (width) or NULL. The backward
    * needs x + bias; for ReLU it needs only `mask` (if not NULL): bit i % 8 of byte i / 8 is y[i]

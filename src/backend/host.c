@@ -38,20 +38,15 @@ static void zero(const Backend *b, void *block, size_t bytes) {
   memset(block, 0, bytes);
 }
 
-static void copy_rows(const Backend *b, void *to, size_t to_ld, const void *from,
-                      size_t from_ld, size_t rows, size_t width) {
-  float *y = to;
-  const float *x = from;
+static void extend(const Backend *b, int32_t *at, const int32_t *list, const int32_t *parent,
+                   const int32_t *len, const int32_t *slot, size_t rows, size_t ld) {
   (void)b;
-  for (size_t i = 0; i < rows; i++) memcpy(y + i * to_ld, x + i * from_ld, width * sizeof *y);
-}
-
-static void extend(const Backend *b, int32_t *to, const int32_t *from, const int32_t *parent,
-                   size_t rows, size_t ld, size_t n, int32_t first) {
-  (void)b;
-  for (size_t r = 0; r < rows; r++, to += ld) {
-    if (n) memcpy(to, from + (size_t)parent[r] * ld, n * sizeof *to);
-    to[n] = first + (int32_t)r;
+  for (size_t r = 0; r < rows; r++) {
+    int32_t *to = at + (size_t)list[r] * ld;
+    size_t n = (size_t)len[r];
+    if (n == 0) continue;
+    if (n > 1) memcpy(to, at + (size_t)parent[r] * ld, (n - 1) * sizeof *to);
+    to[n - 1] = slot[r];
   }
 }
 
@@ -96,7 +91,6 @@ void host_fill_table(Backend *b) {
   b->get = get;
   b->copy = copy;
   b->zero = zero;
-  b->copy_rows = copy_rows;
   b->extend = extend;
   b->pin = pin;
   b->unpin = unpin;

@@ -1,6 +1,7 @@
 /* Reference implementation of the decoding operations (attention over a key/value cache, top-k)
  * in plain C; tests compare the other backends with it. Depends on backend.h. */
 #include <math.h>
+#include <string.h>
 
 #include "backend/backend.h"
 
@@ -8,7 +9,7 @@ void reference_step(Backend *b);
 
 /* Returns the cache row of key j of row r. */
 static size_t key_row(const CachedAttention *a, size_t r, size_t j) {
-  return a->at ? (size_t)a->at[r * a->at_ld + j] : (size_t)a->first[r] + j;
+  return a->at ? (size_t)a->at[(size_t)a->list[r] * a->at_ld + j] : (size_t)a->first[r] + j;
 }
 
 /* Returns q · k / sqrt(d) of key j. Computed again at each call to keep this file simple. */
@@ -20,11 +21,21 @@ static double compute_score(const CachedAttention *a, const float *q, const floa
   return sum / sqrt((double)a->d);
 }
 
-static void attend_cached(const Backend *b, void *o_, const void *q_, const void *k_,
-                          const void *v_, const CachedAttention *a) {
-  float *o = o_;
-  const float *q = q_, *k = k_, *v = v_;
+/* Stores the row's own key and value in the cache. */
+static void append_key(const CachedAttention *a, const float *q, float *k, float *v, size_t r) {
+  size_t width = a->heads * a->d, n = (size_t)a->len[r];
+  if (!a->appends || n == 0) return;
+  size_t to = key_row(a, r, n - 1) * a->kv_ld;
+  memcpy(k + to, q + r * a->q_ld + width, width * sizeof *k);
+  memcpy(v + to, q + r * a->q_ld + 2 * width, width * sizeof *v);
+}
+
+static void attend_cached(const Backend *b, void *o_, const void *q_, void *k_, void *v_,
+                          const CachedAttention *a) {
+  float *o = o_, *k = k_, *v = v_;
+  const float *q = q_;
   (void)b;
+  for (size_t r = 0; r < a->rows; r++) append_key(a, q, k, v, r);
   for (size_t r = 0; r < a->rows; r++) {
     for (size_t h = 0; h < a->heads; h++) {
       size_t n = (size_t)a->len[r];

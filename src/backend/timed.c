@@ -107,14 +107,6 @@ static void zero(const Backend *b, void *block, size_t bytes) {
   end_call(c);
 }
 
-static void copy_rows(const Backend *b, void *to, size_t to_ld, const void *from,
-                      size_t from_ld, size_t rows, size_t width) {
-  TimedBackend *c =
-      begin_call(b, WORK_MOVE, 0, count_bytes(b, 2.0 * (double)rows * (double)width));
-  c->inner->copy_rows(c->inner, to, to_ld, from, from_ld, rows, width);
-  end_call(c);
-}
-
 static void lower(const Backend *b, void *to, const float *full, size_t n) {
   double bytes = to == full ? 0 : 4.0 * (double)n + count_bytes(b, (double)n);
   TimedBackend *c = begin_call(b, WORK_UPDATE, 0, bytes);
@@ -371,7 +363,6 @@ static void replace_operations(TimedBackend *c) {
   b->get = get;
   b->copy = copy;
   b->zero = zero;
-  b->copy_rows = copy_rows;
   b->lower = lower;
   b->linear = linear;
   b->linear_dx = linear_dx;

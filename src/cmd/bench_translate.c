@@ -26,10 +26,21 @@ typedef struct {
   Hypothesis *best;
   double seconds;   /* wall-clock seconds of all searches */
   double cpu;       /* CPU seconds of all threads during the searches */
+  double *latency;  /* (batches) seconds of each batch */
+  size_t batches;
   double load;      /* seconds to pack the weights for the GEMMs */
   double first;     /* seconds of the warm-up, in which a GPU selects GEMM algorithms */
   BeamTimes before; /* times of the parts of the warm-up */
 } Run;
+
+/* Sets the limits of a batch: those of `trireme translate`, or as many sentences as the user wants. */
+static void limit_batches(Run *r, const Lengths *l, const OptSet *opts, int beam_size) {
+  size_t tokens =
+      opt_given(opts, "batch-tokens") ? (size_t)opt_count(opts, "batch-tokens") : 0;
+  translator_batch(&r->backend, tokens, l->longest, beam_size, &r->rows, &r->sentences);
+  if (opt_given(opts, "batch-sentences"))
+    r->sentences = (size_t)opt_count(opts, "batch-sentences");
+}
 
 static Err open_run(Run *r, const Lengths *l, const OptSet *opts) {
   BeamSpec spec = {
@@ -44,10 +55,7 @@ static Err open_run(Run *r, const Lengths *l, const OptSet *opts) {
   TRY(mem_alloc_aligned(&r->w, r->params.padded * sizeof *r->w));
   params_init(&r->params, 1, r->w);
   TRY(weights_new(&r->weights, &r->backend, r->w, r->params.padded));
-  translator_batch(
-      &r->backend,
-      opt_given(opts, "batch-tokens") ? (size_t)opt_count(opts, "batch-tokens") : 0, l->longest,
-      spec.beam_size, &r->rows, &r->sentences);
+  limit_batches(r, l, opts, spec.beam_size);
   TRY(beam_new(&r->beam, &r->config, &r->backend, r->weights, &spec, r->rows, r->sentences));
   double start = progress_clock();
   TRY(beam_pack(r->beam));
@@ -55,6 +63,7 @@ static Err open_run(Run *r, const Lengths *l, const OptSet *opts) {
   TRY(mem_alloc(&r->src, r->rows, sizeof *r->src));
   TRY(mem_alloc(&r->off, r->sentences + 1, sizeof *r->off));
   TRY(mem_alloc(&r->length, r->sentences, sizeof *r->length));
+  TRY(mem_alloc(&r->latency, l->pairs, sizeof *r->latency));
   return mem_alloc(&r->best, r->sentences, sizeof *r->best);
 }
 
@@ -66,6 +75,7 @@ static void close_run(Run *r) {
   mem_free(r->src);
   mem_free(r->off);
   mem_free(r->length);
+  mem_free(r->latency);
   mem_free(r->best);
   backend_close(&r->backend);
 }
@@ -80,6 +90,7 @@ static int compare_longer_first(const void *a, const void *b) {
 static Err translate_all(Run *r, const Lengths *l) {
   Rng rng = {.key = 7};
   beam_set_lengths(r->beam, r->length);
+  r->batches = 0;
   for (size_t i = 0; i < l->pairs;) {
     size_t n = 0, rows = 0;
     for (; i < l->pairs && n < r->sentences && rows + l->len[i][0] + 1 <= r->rows; i++, n++) {
@@ -92,7 +103,9 @@ static Err translate_all(Run *r, const Lengths *l) {
     r->off[n] = (int32_t)rows;
     double start = progress_clock(), start_cpu = progress_cpu_clock();
     TRY(beam_search(r->beam, r->src, r->off, n, r->best));
-    r->seconds += progress_clock() - start;
+    double took = progress_clock() - start;
+    r->latency[r->batches++] = took;
+    r->seconds += took;
     r->cpu += progress_cpu_clock() - start_cpu;
     for (size_t s = 0; s < n; s++) {
       if (r->best[s].len != (size_t)r->length[s])
@@ -118,7 +131,19 @@ static Err warm_up(Run *r, const Lengths *l) {
 static BeamTimes get_times(const Run *r) {
   BeamTimes t = beam_times(r->beam), b = r->before;
   return (BeamTimes){t.encode - b.encode, t.step - b.step, t.choose - b.choose,
-                     t.steps - b.steps, t.rows - b.rows};
+                     t.steps - b.steps, t.rows - b.rows, t.graphs, t.launched - b.launched};
+}
+
+static int compare_doubles(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* Returns the latency in milliseconds that `percent` of the batches do not exceed. Needs sorted
+ * latencies. */
+static double get_percentile(const Run *r, size_t percent) {
+  size_t rank = (r->batches * percent + 99) / 100;
+  return 1e3 * r->latency[rank ? rank - 1 : 0];
 }
 
 /* Returns the FLOPs of the GEMMs, without attention scores. step_rows: number of hypotheses,
@@ -133,6 +158,7 @@ static double count_flops(const Run *r, double source_rows, double step_rows) {
 
 static void print_result(const Run *r, const Lengths *l, const OptSet *opts) {
   BeamTimes t = get_times(r);
+  qsort(r->latency, r->batches, sizeof *r->latency, compare_doubles);
   double tokens[2] = {0};
   for (size_t i = 0; i < l->pairs; i++) {
     tokens[0] += l->len[i][0] + 1;
@@ -142,13 +168,17 @@ static void print_result(const Run *r, const Lengths *l, const OptSet *opts) {
   double gflops = count_flops(r, tokens[0], (double)t.rows) / r->seconds * 1e-9;
   if (opt_flag(opts, "json")) {
     json_t *j = json_pack(
-        "{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+        "{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
+        "s:I, s:I, s:I, s:I, s:f, s:f, s:f}",
         "bench", "translate", "backend", r->backend.about, "preset", opt_text(opts, "preset"),
         "precision", opt_text(opts, "precision"), "beam", (int)opt_count(opts, "beam-size"),
         "tok_s", rate, "tok_cpu_s", rate * r->seconds / r->cpu, "tgt_tok_s", target,
         "sentences_s", (double)l->pairs / r->seconds, "seconds", r->seconds, "cpu_s", r->cpu,
         "encode_s", t.encode, "step_s", t.step, "choose_s", t.choose, "gflops", gflops,
-        "first_s", r->first);
+        "first_s", r->first, "steps", (json_int_t)t.steps, "graphs", (json_int_t)t.graphs,
+        "graph_steps", (json_int_t)t.launched, "batches", (json_int_t)r->batches, "p50_ms",
+        get_percentile(r, 50), "p99_ms", get_percentile(r, 99), "max_ms",
+        get_percentile(r, 100));
     json_dumpf(j, stdout, JSON_REAL_PRECISION(6));
     putchar('\n');
     json_decref(j);
@@ -167,6 +197,11 @@ static void print_result(const Run *r, const Lengths *l, const OptSet *opts) {
       "search %.2f; weights packed in %.2f\n",
       r->seconds, r->cpu, t.encode, t.step, (unsigned long long)t.steps,
       (double)t.rows / (double)t.steps, t.choose, r->load);
+  printf("           %zu batches: half in at most %.2f ms, 99 %% in %.2f, all in %.2f\n",
+         r->batches, get_percentile(r, 50), get_percentile(r, 99), get_percentile(r, 100));
+  if (t.graphs)
+    printf("           graphs: %llu captured, %llu steps launched as graphs\n",
+           (unsigned long long)t.graphs, (unsigned long long)t.launched);
   if (r->first > 0)
     printf("           the first pass, which also selected GEMM algorithms: %.2f s\n",
            r->first);

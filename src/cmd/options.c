@@ -331,6 +331,8 @@ const OptSpec cmd_general_options[] = {
     TEXT("lengths", "FILE", NULL, "bench", "What to show",
          "train, translate: file of sentence lengths, source and target per line; train with a "
          "BERT preset: of text lengths, one per line"),
+    COUNT("batch-sentences", "N", NULL, 1, 65536, "bench", "Batches",
+          "translate: sentences in a batch; 1 measures the latency of one sentence"),
     COUNT("steps", "N", "20", 1, 1000000, "bench", "What to show", "train: steps to measure"),
     {"time", OPT_SECONDS, "TIME", "3s", 0.01, 86400, NULL, 1, OPT_LAST, "bench", "What to show",
      "Time to measure"},

@@ -58,6 +58,7 @@ struct Beam {
   /* copy of device_top in host memory; on a CPU device_top itself. value, lse and id point into
    * it. */
   float *host_top;
+  bool is_pinned;     /* host_top is page-locked */
   float *value, *lse; /* (rows of the step, k) logits; (rows) log-sum-exp */
   int32_t *id;        /* (rows of the step, k) tokens */
   /* (slots, vocab) host copy of a GPU's logits, for sampling from the whole vocabulary */
@@ -92,6 +93,8 @@ static Err new_results(Beam *b, size_t slots) {
   b->host_top = b->device_top;
   if (backend->host) return ERR_OK;
   TRY(mem_alloc_aligned(&b->host_top, bytes));
+  /* Without page-locked memory the copy is slower, but as correct. */
+  b->is_pinned = backend->pin(backend, b->host_top, bytes) == ERR_OK;
   if (!b->spec.is_sampling || b->spec.sample.top_k) return ERR_OK;
   TRY(mem_alloc_aligned(&b->logits, slots * vocab * type_size(backend->type)));
   return mem_alloc_aligned(&b->logits_f32, vocab * sizeof *b->logits_f32);
@@ -160,6 +163,7 @@ void beam_free(Beam *b) {
   decoder_free(&b->decoder);
   transformer_free(&b->t);
   if (b->backend.unpack) b->backend.unpack(&b->backend);
+  if (b->is_pinned) b->backend.unpin(&b->backend, b->host_top);
   if (b->host_top != b->device_top) mem_free(b->host_top);
   if (b->device_top) b->backend.release(&b->backend, b->device_top);
   mem_free(b->logits);
@@ -241,6 +245,8 @@ static int find_continuations(Beam *b, const Sentence *s, size_t row, size_t len
     const int32_t *id = b->id + row * b->words_per_row;
     float base = s->hyp[k].sum - b->lse[row];
     for (size_t i = 0; i < b->words_per_row; i++) {
+      /* Values decrease, so none of the rest of the row can be among the best either. */
+      if (n == room && base + value[i] < b->candidate[room - 1].score) break;
       if (is_allowed(b, s, id[i], len))
         offer_candidate(b->candidate, &n, room, (Candidate){base + value[i], k, id[i]});
     }
@@ -521,6 +527,8 @@ Err beam_search(Beam *b, const int32_t *src, const int32_t *off, size_t n, Hypot
     b->times.step += middle - start;
     b->times.choose += progress_clock() - middle;
     b->times.steps++;
+    b->times.launched = b->decoder.graphs.launched;
+    b->times.graphs = b->decoder.graphs.captured;
     b->times.rows += rows;
   }
   for (size_t s = 0; s < n; s++) {

@@ -1,5 +1,8 @@
-/* Incremental decoding with a key/value cache. Depends on transformer_internal.h. */
+/* Incremental decoding with a key/value cache. Depends on backend/graphs.h,
+ * transformer_internal.h. */
 #include "model/decoder.h"
+
+#include <string.h>
 
 #include "base/mem.h"
 #include "model/transformer_internal.h"
@@ -14,8 +17,22 @@ static size_t list_bytes(const TransformerConfig *c, size_t max_rows) {
   return 2 * max_rows * (size_t)c->max_positions * sizeof(int32_t);
 }
 
+/* Arguments of a step: arrays with an element for each row, one after the other in Decoder.args.
+ * Surplus rows have the length 0, so that they have no keys, and token 0. */
+enum {
+  ARG_WORD,     /* token */
+  ARG_POSITION, /* its position */
+  ARG_PARENT,   /* list that the row's list of cache rows continues */
+  ARG_LIST,     /* the row's own list */
+  ARG_LEN,      /* its number of entries, position + 1 */
+  ARG_SLOT,     /* cache row that receives the row's key and value */
+  ARG_SOURCE_OFF,
+  ARG_SOURCE_LEN, /* first token and number of tokens of the source */
+  STEP_ARGS
+};
+
 static size_t args_bytes(size_t max_rows) {
-  return 6 * max_rows * sizeof(int32_t);
+  return STEP_ARGS * max_rows * sizeof(int32_t);
 }
 
 uint64_t decoder_bytes(const TransformerConfig *c, const Backend *b, size_t max_rows,
@@ -26,9 +43,8 @@ uint64_t decoder_bytes(const TransformerConfig *c, const Backend *b, size_t max_
 Err decoder_new(Decoder *d, Transformer *t, Weights w, size_t max_rows) {
   const Backend *b = t->model.backend;
   size_t args = args_bytes(max_rows);
-  *d = (Decoder){.t = t, .w = w, .max_rows = max_rows};
-  TRY(b->alloc(b, &d->row_lists[0], list_bytes(&t->config, max_rows)));
-  d->row_lists[1] = d->row_lists[0] + max_rows * (size_t)t->config.max_positions;
+  *d = (Decoder){.t = t, .w = w, .max_rows = max_rows, .graphs = {.limit = GRAPHS_MAX}};
+  TRY(b->alloc(b, &d->row_lists, list_bytes(&t->config, max_rows)));
   TRY(b->alloc(b, &d->args, args));
   d->host_args = d->args;
   return b->host ? ERR_OK : mem_alloc_aligned(&d->host_args, args);
@@ -37,7 +53,8 @@ Err decoder_new(Decoder *d, Transformer *t, Weights w, size_t max_rows) {
 void decoder_free(Decoder *d) {
   if (!d->t) return;
   const Backend *b = d->t->model.backend;
-  void *list[] = {d->cache, d->row_lists[0], d->args};
+  void *list[] = {d->cache, d->row_lists, d->args};
+  graphs_free(&d->graphs, b);
   for (int i = 0; i < 3; i++) {
     if (list[i]) b->release(b, list[i]);
   }
@@ -76,7 +93,9 @@ static size_t cache_width(const Decoder *d) {
   return (size_t)d->t->config.layers[1] * 2 * (size_t)d->t->config.d_model;
 }
 
+/* Frees the cache, and the graphs, which refer to it. */
 static void free_cache(Decoder *d) {
+  graphs_free(&d->graphs, d->t->model.backend);
   if (d->cache) d->t->model.backend->release(d->t->model.backend, d->cache);
   d->cache = NULL;
   d->capacity = 0;
@@ -129,126 +148,135 @@ Err decoder_begin(Decoder *d, const int32_t *src, const int32_t *pos, const int3
   return ERR_OK;
 }
 
-/* Arguments of a step, as the backend reads them. The arrays have n elements, except `list`. */
 typedef struct {
-  size_t n;
-  size_t gemm_rows; /* number of rows of the GEMMs; at least n */
-  const int32_t *word, *position, *parent, *len, *source_off, *source_len;
-  const int32_t *list;
-} StepArgs;
+  Decoder *d;
+  size_t rows; /* number of rows of all operations; at least the number of hypotheses */
+} Step;
 
-/* Returns the number of rows of the GEMMs of a step with n hypotheses. A GPU backend times the
- * GEMM algorithms of each new size, and n shrinks from step to step, so n is rounded up to one
- * of few sizes. The results of the surplus rows are not read. */
+static const int32_t *step_arg(const Step *s, int which) {
+  return s->d->args + (size_t)which * s->rows;
+}
+
+/* Returns the number of rows of a step with n hypotheses. A device has a graph and GEMM algorithms
+ * for each number of rows, and n shrinks from step to step, so n is rounded up to one of few
+ * sizes. */
 static size_t round_up_rows(const Decoder *d, size_t n) {
   size_t unit = 64;
   if (d->t->model.backend->host) return n;
   while (8 * unit <= n) unit *= 2;
-  size_t gemm_rows = (n + unit - 1) / unit * unit;
-  return gemm_rows < d->max_rows ? gemm_rows : d->max_rows;
+  size_t rows = (n + unit - 1) / unit * unit;
+  return rows < d->max_rows ? rows : d->max_rows;
 }
 
-/* Self attention of one position. The keys and values of this step are the last n rows of the
- * cache. */
-static void self_attention_step(Decoder *d, int layer, const void *y, const StepArgs *at) {
+/* Self attention of one position; stores its keys and values in the cache. */
+static void self_attention_step(const Step *step, int layer, const void *y) {
+  Decoder *d = step->d;
   Transformer *t = d->t;
   const Backend *b = t->model.backend;
   const AttentionParams *p = &t->at.layer[1][layer].self;
   AttentionState *s = &t->stack[1].self[layer];
-  size_t d_model = (size_t)t->config.d_model, heads = (size_t)t->config.heads,
-         ld = cache_width(d);
+  size_t d_model = (size_t)t->config.d_model, heads = (size_t)t->config.heads;
   void *k = transformer_element(t, d->cache, (size_t)layer * 2 * d_model);
   b->linear(b, s->in, y, transformer_weight(t, d->w, p->in),
-            transformer_weight(t, d->w, p->in_bias), at->gemm_rows, d_model, 3 * d_model);
-  b->copy_rows(b, transformer_element(t, k, (d->written - at->n) * ld), ld,
-               transformer_element(t, s->in, d_model), 3 * d_model, at->n, 2 * d_model);
-  CachedAttention a = {.rows = at->n,
+            transformer_weight(t, d->w, p->in_bias), step->rows, d_model, 3 * d_model);
+  CachedAttention a = {.rows = step->rows,
                        .heads = heads,
                        .d = d_model / heads,
-                       .at = at->list,
+                       .at = d->row_lists,
                        .at_ld = (size_t)t->config.max_positions,
-                       .len = at->len,
+                       .list = step_arg(step, ARG_LIST),
+                       .len = step_arg(step, ARG_LEN),
                        .q_ld = 3 * d_model,
-                       .kv_ld = ld,
-                       .o_ld = d_model};
+                       .kv_ld = cache_width(d),
+                       .o_ld = d_model,
+                       .appends = true};
   b->attend_cached(b, s->out, s->in, k, transformer_element(t, k, d_model), &a);
   b->linear(b, t->branch, s->out, transformer_weight(t, d->w, p->out),
-            transformer_weight(t, d->w, p->out_bias), at->gemm_rows, d_model, d_model);
+            transformer_weight(t, d->w, p->out_bias), step->rows, d_model, d_model);
 }
 
-static void cross_attention_step(Decoder *d, int layer, const void *y, const StepArgs *at) {
+static void cross_attention_step(const Step *step, int layer, const void *y) {
+  Decoder *d = step->d;
   Transformer *t = d->t;
   const Backend *b = t->model.backend;
   const AttentionParams *p = &t->at.layer[1][layer].cross;
   AttentionState *s = &t->stack[1].cross[layer];
   size_t d_model = (size_t)t->config.d_model, heads = (size_t)t->config.heads;
-  const void *k = transformer_element(t, t->cross_kv, (size_t)layer * 2 * d_model);
-  CachedAttention a = {.rows = at->n,
+  void *k = transformer_element(t, t->cross_kv, (size_t)layer * 2 * d_model);
+  CachedAttention a = {.rows = step->rows,
                        .heads = heads,
                        .d = d_model / heads,
-                       .first = at->source_off,
-                       .len = at->source_len,
+                       .first = step_arg(step, ARG_SOURCE_OFF),
+                       .len = step_arg(step, ARG_SOURCE_LEN),
                        .q_ld = d_model,
                        .kv_ld = (size_t)t->config.layers[1] * 2 * d_model,
                        .o_ld = d_model};
   b->linear(b, s->in, y, transformer_weight(t, d->w, p->in),
-            transformer_weight(t, d->w, p->in_bias), at->gemm_rows, d_model, d_model);
+            transformer_weight(t, d->w, p->in_bias), step->rows, d_model, d_model);
   b->attend_cached(b, s->out, s->in, k, transformer_element(t, k, d_model), &a);
   b->linear(b, t->branch, s->out, transformer_weight(t, d->w, p->out),
-            transformer_weight(t, d->w, p->out_bias), at->gemm_rows, d_model, d_model);
+            transformer_weight(t, d->w, p->out_bias), step->rows, d_model, d_model);
 }
 
-/* Copies the arguments of a step to the backend's memory in one transfer. */
-static StepArgs put_args(Decoder *d, const int32_t *parent, const int32_t *word,
-                         const int32_t *sentence, const int32_t *off, size_t n,
-                         size_t position) {
-  const Backend *b = d->t->model.backend;
-  int32_t *args = d->host_args;
+/* Queues all operations of a step. They depend on the number of rows alone, and on device memory
+ * that is allocated once, except the cache; see free_cache(). */
+static void queue_step(void *step_) {
+  const Step *step = step_;
+  Decoder *d = step->d;
+  Transformer *t = d->t;
+  const Backend *b = t->model.backend;
+  StackState *s = &t->stack[1];
+  StepKey key = {0};
+  b->extend(b, d->row_lists, step_arg(step, ARG_LIST), step_arg(step, ARG_PARENT),
+            step_arg(step, ARG_LEN), step_arg(step, ARG_SLOT), step->rows,
+            (size_t)t->config.max_positions);
+  transformer_embed(t, d->w, 1, step_arg(step, ARG_WORD), step_arg(step, ARG_POSITION),
+                    step->rows, key);
+  transformer_add_norm(t, d->w, 1, 0, step->rows, key);
+  for (int i = 0; i < s->sublayers; i++) {
+    if (i % 3 == 0) self_attention_step(step, i / 3, s->y[i]);
+    if (i % 3 == 1) cross_attention_step(step, i / 3, s->y[i]);
+    if (i % 3 == 2) transformer_ffn(t, d->w, 1, i / 3, s->y[i], step->rows, key);
+    transformer_add_norm(t, d->w, 1, i + 1, step->rows, key);
+  }
+  b->linear(b, t->logits, s->y[s->sublayers], transformer_weight(t, d->w, t->at.output),
+            transformer_weight(t, d->w, t->at.output_bias), step->rows,
+            (size_t)t->config.d_model, (size_t)t->config.vocab);
+}
+
+/* Copies the arguments of a step of n hypotheses to the backend's memory in one transfer. */
+static void put_args(const Step *s, const int32_t *parent, const int32_t *word,
+                     const int32_t *sentence, const int32_t *off, size_t n, size_t position) {
+  const Backend *b = s->d->t->model.backend;
+  int32_t *arg[STEP_ARGS], *args = s->d->host_args, first = (int32_t)s->d->written;
+  int32_t half = (int32_t)(position % 2 * s->d->max_rows),
+          other = (int32_t)((position + 1) % 2 * s->d->max_rows);
+  for (size_t i = 0; i < STEP_ARGS; i++) {
+    arg[i] = args + i * s->rows;
+    memset(arg[i] + n, 0, (s->rows - n) * sizeof *args);
+  }
   for (size_t i = 0; i < n; i++) {
     const int32_t *source = off + sentence[i];
-    args[i] = word[i];
-    args[n + i] = (int32_t)position;
-    args[2 * n + i] = parent[i];
-    args[3 * n + i] = (int32_t)position + 1;
-    args[4 * n + i] = source[0];
-    args[5 * n + i] = source[1] - source[0];
+    arg[ARG_WORD][i] = word[i];
+    arg[ARG_POSITION][i] = (int32_t)position;
+    arg[ARG_PARENT][i] = other + parent[i];
+    arg[ARG_LIST][i] = half + (int32_t)i;
+    arg[ARG_LEN][i] = (int32_t)position + 1;
+    arg[ARG_SLOT][i] = first + (int32_t)i;
+    arg[ARG_SOURCE_OFF][i] = source[0];
+    arg[ARG_SOURCE_LEN][i] = source[1] - source[0];
   }
-  b->put(b, d->args, args, 6 * n * sizeof *args);
-  const int32_t *at = d->args;
-  return (StepArgs){.n = n,
-                    .gemm_rows = round_up_rows(d, n),
-                    .word = at,
-                    .position = at + n,
-                    .parent = at + 2 * n,
-                    .len = at + 3 * n,
-                    .source_off = at + 4 * n,
-                    .source_len = at + 5 * n,
-                    .list = d->row_lists[position % 2]};
+  b->put(b, s->d->args, args, args_bytes(s->rows));
 }
 
 Err decoder_step(Decoder *d, const int32_t *parent, const int32_t *word,
                  const int32_t *sentence, const int32_t *off, size_t n, size_t position,
                  void **logits) {
-  Transformer *t = d->t;
-  const Backend *b = t->model.backend;
-  StackState *s = &t->stack[1];
-  StepKey key = {0};
+  Step step = {d, round_up_rows(d, n)};
+  GraphKey key = {.shape = {(uint32_t)step.rows}};
   TRY(grow_cache(d, n));
-  StepArgs at = put_args(d, parent, word, sentence, off, n, position);
-  b->extend(b, d->row_lists[position % 2], d->row_lists[(position + 1) % 2], at.parent, n,
-            (size_t)t->config.max_positions, position, (int32_t)d->written);
+  put_args(&step, parent, word, sentence, off, n, position);
   d->written += n;
-  transformer_embed(t, d->w, 1, at.word, at.position, n, key);
-  transformer_add_norm(t, d->w, 1, 0, at.gemm_rows, key);
-  for (int i = 0; i < s->sublayers; i++) {
-    if (i % 3 == 0) self_attention_step(d, i / 3, s->y[i], &at);
-    if (i % 3 == 1) cross_attention_step(d, i / 3, s->y[i], &at);
-    if (i % 3 == 2) transformer_ffn(t, d->w, 1, i / 3, s->y[i], at.gemm_rows, key);
-    transformer_add_norm(t, d->w, 1, i + 1, at.gemm_rows, key);
-  }
-  b->linear(b, t->logits, s->y[s->sublayers], transformer_weight(t, d->w, t->at.output),
-            transformer_weight(t, d->w, t->at.output_bias), at.gemm_rows,
-            (size_t)t->config.d_model, (size_t)t->config.vocab);
-  *logits = t->logits;
-  return ERR_OK;
+  *logits = d->t->logits;
+  return graphs_run(&d->graphs, d->t->model.backend, key, queue_step, &step);
 }

@@ -3,12 +3,18 @@
 #ifndef MODEL_DECODER_H
 #define MODEL_DECODER_H
 
+#include "backend/graphs.h"
 #include "model/transformer.h"
 
 /* A step computes one position of all unfinished hypotheses, one row each. A row of keys and
  * values stays at its place in the cache until the batch is complete. A hypothesis is a list of
  * cache rows, one for each position, so that hypotheses can share a prefix, and ending one does
- * not move keys and values. Arrays are in the backend's memory unless noted. */
+ * not move keys and values. Arrays are in the backend's memory unless noted.
+ *
+ * All that differs between two steps of the same number of rows is in `args`, so a device runs
+ * a step as a CUDA graph, one for each number of rows. The number of hypotheses is rounded up to
+ * one of few sizes; a surplus row has no keys, writes nothing to the cache, and nobody reads its
+ * results. */
 typedef struct {
   Transformer *t;
   Weights w;
@@ -16,11 +22,12 @@ typedef struct {
   void *cache;     /* (capacity, decoder layers, 2d) keys and values of each cache row */
   size_t written;  /* rows of the cache that this batch has filled */
   size_t capacity; /* number of rows that the cache can hold */
-  /* (max_rows, max_positions) cache rows of each hypothesis, for this step and the previous
-   * one. */
-  int32_t *row_lists[2];
-  int32_t *args;      /* (6, rows of the step) arguments of a step, see StepArgs */
+  /* (2, max_rows, max_positions) cache rows of each hypothesis; even and odd positions alternate
+   * between the two halves. */
+  int32_t *row_lists;
+  int32_t *args;      /* (STEP_ARGS, rows of the step) arguments of a step, see decoder.c */
   int32_t *host_args; /* copy of `args` in host memory; on a CPU the same array */
+  GraphCache graphs;
 } Decoder;
 
 /* Creates a decoder for steps of at most max_rows hypotheses. */

@@ -6,7 +6,7 @@
 #define TRAIN_PASS_H
 
 #include "model/model.h"
-#include "train/graphs.h"
+#include "backend/graphs.h"
 #include "train/optim.h"
 
 /* The caller owns the arrays, which are in the backend's memory. pass_gradients needs w, g and

@@ -126,6 +126,30 @@ planned() {
   done
 }
 
+# Several batches, whose numbers of hypotheses shrink as sentences end, the first with the longest sentences.
+@test "decoding steps launched as graphs give the bits of steps without graphs" {
+  train 1 "$T/run" --device cpu --steps 6
+  head -n 90 "$SET/valid.src" > "$T/source"
+  ways=("" "--beam-size 1" "--batch-tokens 256 --nbest 2 --beam-size 5" "--sample --top-k 9 --nbest 3 --batch-tokens 512")
+  if is_sanitized; then ways=("${ways[2]}"); fi
+  for way in "${ways[@]}"; do
+    name=${way//[^a-z0-9]/}
+    translate=("$TRIREME" translate --quiet --model "$T/run" --scores --max-length 24 $way)
+    "${translate[@]}" --device cpu < "$T/source" > "$T/cpu$name"
+    FAKE_GRAPH=0 FAKE_GRAPHS="$T/none$name" "${translate[@]}" --device cuda < "$T/source" > "$T/plain$name"
+    FAKE_GRAPHS="$T/some$name" "${translate[@]}" --device cuda < "$T/source" > "$T/graphs$name"
+    [ "$(wc -l < "$T/cpu$name")" -ge 90 ]
+    cmp "$T/cpu$name" "$T/plain$name"
+    cmp "$T/cpu$name" "$T/graphs$name"
+    [ "$(cat "$T/none$name")" = "0 0 0" ]
+    read -r made replayed left < "$T/some$name"
+    [ "$made" -ge 1 ]
+    [ "$made" -le 32 ]
+    [ "$replayed" -ge "$made" ]
+    [ "$left" -eq 0 ]
+  done
+}
+
 @test "steps captured and launched as graphs give the bits of steps without graphs" {
   ways=("" "--micro-batches 1" "--micro-batches 1 --ema-decay 0.9" "--micro-batches 1 --optimizer sgd --clip-norm 0.1"
     "--micro-batches 1 --optimizer adamw --loss-scale dynamic --ema-decay 0.5" "--optimizer novograd" "--shard-optimizer")

@@ -84,6 +84,17 @@ typedef struct {
       Attention a;
     } attend_backward;
     struct {
+      void *o;
+      const void *q;
+      void *k, *v;
+      CachedAttention a;
+    } attend_cached;
+    struct {
+      int32_t *at;
+      const int32_t *list, *parent, *len, *slot;
+      size_t rows, ld;
+    } extend;
+    struct {
       void *y;
       uint8_t *mask;
       const void *x, *bias;
@@ -267,6 +278,18 @@ OPERATION(attend_backward, attend_backward,
            W.attend_backward.d_o, W.attend_backward.o, W.attend_backward.lse,
            W.attend_backward.q, W.attend_backward.k, W.attend_backward.v, &W.attend_backward.a),
           dq, dk, dv, d_o, o, lse, q, k, v, *a)
+OPERATION(attend_cached, attend_cached,
+          (const Backend *b, void *o, const void *q, void *k, void *v,
+           const CachedAttention *a),
+          (b, W.attend_cached.o, W.attend_cached.q, W.attend_cached.k, W.attend_cached.v,
+           &W.attend_cached.a),
+          o, q, k, v, *a)
+OPERATION(extend, extend,
+          (const Backend *b, int32_t *at, const int32_t *list, const int32_t *parent,
+           const int32_t *len, const int32_t *slot, size_t rows, size_t ld),
+          (b, W.extend.at, W.extend.list, W.extend.parent, W.extend.len, W.extend.slot,
+           W.extend.rows, W.extend.ld),
+          at, list, parent, len, slot, rows, ld)
 OPERATION(activate, act,
           (const Backend *b, void *y, uint8_t *mask, const void *x, const void *bias,
            size_t rows, size_t width, Activation act, Dropout drop),
@@ -355,6 +378,8 @@ void fake_graph_fill(Backend *b) {
   b->add_norm_backward = add_norm_backward_;
   b->attend = attend_;
   b->attend_backward = attend_backward_;
+  b->attend_cached = attend_cached_;
+  b->extend = extend_;
   b->activate = activate_;
   b->activate_backward = activate_backward_;
   b->loss = loss_;

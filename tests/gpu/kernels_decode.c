@@ -9,53 +9,54 @@
 
 void decode_kernels(Type type, const Backend *ref);
 
-static void test_copy_rows(Type type, size_t width) {
-  BEGIN("copy_rows %s width %zu skew %zu", type_name(type), width, skew);
-  size_t rows = 7, to_ld = 2 * width, from_ld = 3 * width;
-  Array *to = array_draw(type, rows * to_ld, 1), *from = array_draw(type, rows * from_ld, 1);
-  float *want = host_copy(to);
-  for (size_t r = 0; r < rows; r++)
-    memcpy(want + r * to_ld, from->host + r * from_ld, width * sizeof *want);
-  TWICE {
-    MUST(kernel_copy_rows(type, to->at, to_ld, from->at, from_ld, rows, width, 0));
-    expect(to, want, 0, "rows");
-  }
-}
-
+/* The second half of the lists continues the first one; every third row is skipped. */
 static void test_extend(const Backend *ref, size_t rows, size_t n) {
   BEGIN("extend rows %zu n %zu", rows, n);
-  size_t ld = n + 3, cells = rows * ld;
-  int32_t *from = (int32_t *)host_floats(cells), *want = (int32_t *)host_floats(cells),
-          *parent = (int32_t *)host_floats(rows);
-  for (size_t i = 0; i < cells; i++) from[i] = (int32_t)draw_below(1000), want[i] = -1;
-  for (size_t r = 0; r < rows; r++) parent[r] = (int32_t)draw_below(rows);
-  int32_t *from_at = device_copy(from, cells * sizeof *from),
-          *parent_at = device_copy(parent, rows * sizeof *parent),
-          *to_at = device_copy(want, cells * sizeof *want); /* -1 where no kernel writes */
-  ref->extend(ref, want, from, parent, rows, ld, n, 5000);
-  MUST(kernel_extend(to_at, from_at, parent_at, rows, ld, n, 5000, 0));
-  expect_exact(to_at, want, cells * sizeof *want, "lists");
+  size_t ld = n + 3, cells = 2 * rows * ld;
+  int32_t *want = (int32_t *)host_floats(cells), *row = (int32_t *)host_floats(4 * rows),
+          *list = row, *parent = row + rows, *len = parent + rows, *slot = len + rows;
+  for (size_t i = 0; i < cells; i++) want[i] = (int32_t)draw_below(1000);
+  for (size_t r = 0; r < rows; r++) {
+    list[r] = (int32_t)(2 * rows - 1 - r);
+    parent[r] = (int32_t)draw_below(rows);
+    len[r] = r % 3 == 2 ? 0 : (int32_t)n + 1;
+    slot[r] = 5000 + (int32_t)r;
+  }
+  int32_t *at = device_copy(want, cells * sizeof *want),
+          *row_at = device_copy(row, 4 * rows * sizeof *row);
+  ref->extend(ref, want, list, parent, len, slot, rows, ld);
+  MUST(kernel_extend(at, row_at, row_at + rows, row_at + 2 * rows, row_at + 3 * rows, rows, ld,
+                     0));
+  expect_exact(at, want, cells * sizeof *want, "lists");
 }
 
-/* Makes rows with 1 to `longest` keys, scattered over the cache or contiguous in it. */
+/* Makes rows with 0 to `longest` keys, scattered over the cache or contiguous in it, or scattered
+ * and with the last key and value still beside the query. */
+enum { CONTIGUOUS, LISTED, APPENDED };
 static void test_cached(const Backend *ref, Type type, size_t heads, size_t d, int longest,
-                        bool listed) {
+                        int kind) {
+  static const char *const kinds[] = {"", " listed", " appended"};
   BEGIN("attend_cached %s heads %zu d %zu longest %d%s skew %zu", type_name(type), heads, d,
-        longest, listed ? " listed" : "", skew);
+        longest, kinds[kind], skew);
   enum { ROWS = 37 };
-  size_t width = heads * d, cache = (size_t)longest + 20;
+  bool listed = kind != CONTIGUOUS;
+  size_t width = heads * d, others = (size_t)longest + 20, cache = others + ROWS;
   CachedAttention a = {.rows = ROWS,
                        .heads = heads,
                        .d = d,
                        .at_ld = (size_t)longest + 2,
-                       .q_ld = width + (skew ? 3 : 8),
+                       .q_ld = 3 * width + (skew ? 3 : 8),
                        .kv_ld = 2 * width,
-                       .o_ld = width};
-  int32_t *list = (int32_t *)host_floats(ROWS * a.at_ld), len[ROWS], first[ROWS];
+                       .o_ld = width,
+                       .appends = kind == APPENDED};
+  int32_t *list = (int32_t *)host_floats(ROWS * a.at_ld), len[ROWS], first[ROWS], which[ROWS];
   for (size_t r = 0; r < ROWS; r++) {
-    len[r] = r < (size_t)longest && r < 34 ? (int32_t)r + 1 : longest;
+    len[r] = r == ROWS - 1 ? 0 : r < (size_t)longest && r < 34 ? (int32_t)r + 1 : longest;
     first[r] = (int32_t)draw_below(20);
-    for (size_t j = 0; j < a.at_ld; j++) list[r * a.at_ld + j] = (int32_t)draw_below(cache);
+    which[r] = (int32_t)(ROWS - 1 - r);
+    int32_t *own = list + (ROWS - 1 - r) * a.at_ld;
+    for (size_t j = 0; j < a.at_ld; j++) own[j] = (int32_t)draw_below(others);
+    if (a.appends && len[r]) own[len[r] - 1] = (int32_t)(others + r); /* of no other row */
   }
   CachedAttention at = a;
   a.len = len;
@@ -63,18 +64,21 @@ static void test_cached(const Backend *ref, Type type, size_t heads, size_t d, i
   if (listed) {
     a.at = list;
     at.at = device_copy(list, ROWS * a.at_ld * sizeof *list);
+    a.list = which;
+    at.list = device_copy(which, sizeof which);
   } else {
     a.first = first;
     at.first = device_copy(first, sizeof first);
   }
   Array *q = array_draw(type, ROWS * a.q_ld, 1),
         *kv = array_draw(type, (cache + 1) * a.kv_ld, 1), *o = array_blank(type, ROWS * width);
-  float *want = host_floats(ROWS * width);
-  ref->attend_cached(ref, want, q->host, kv->host, kv->host + width, &a);
+  float *want = host_floats(ROWS * width), *stored = host_copy(kv);
+  ref->attend_cached(ref, want, q->host, stored, stored + width, &a);
   TWICE {
     MUST(kernel_attend_cached(type, o->at, q->at, kv->at,
                               (char *)kv->at + width * type_size(type), &at, 0));
     expect(o, want, type == TYPE_F32 ? 64 : 2, "o");
+    expect(kv, stored, 0, "the cache");
   }
 }
 
@@ -120,8 +124,6 @@ static void test_top_k_of_nan(Type type) {
 }
 
 void decode_kernels(Type type, const Backend *ref) {
-  static const size_t widths[] = {16, 13, 1024, 4096};
-  for (size_t i = 0; i < COUNT(widths); i++) test_copy_rows(type, widths[i]), arrays_free();
   static const size_t lists[][2] = {{1, 0}, {5, 1}, {70, 33}, {130, 500}};
   for (size_t i = 0; i < COUNT(lists) && type == TYPE_F32; i++) {
     test_extend(ref, lists[i][0], lists[i][1]);
@@ -133,10 +135,10 @@ void decode_kernels(Type type, const Backend *ref) {
                                      {2, 64, 1100}, {16, 8, 32}};
   for (size_t i = 0; i < COUNT(cached); i++) {
     size_t heads = cached[i][0], d = cached[i][1];
-    test_cached(ref, type, heads, d, (int)cached[i][2], false);
-    arrays_free();
-    test_cached(ref, type, heads, d, (int)cached[i][2], true);
-    arrays_free();
+    for (int kind = CONTIGUOUS; kind <= APPENDED; kind++) {
+      test_cached(ref, type, heads, d, (int)cached[i][2], kind);
+      arrays_free();
+    }
   }
   static const size_t tops[][3] = {{3, 5, 5},      {4, 1000, 1},   {4, 1000, 128},
                                    {5, 10007, 8},  {3, 2600, 11},  {6, 32768, 11},

@@ -188,13 +188,14 @@ static void speed_loss(Type type) {
 static void speed_cached(Type type) {
   enum { KEYS = 30, LAYERS = 6 };
   size_t size = type_size(type), ld = LAYERS * 2 * D, n = (size_t)STEP * D;
-  int32_t *list = NULL, *len = NULL, *first = NULL;
+  int32_t *list = NULL, *len = NULL, *first = NULL, *which = NULL;
   if (mem_alloc(&list, STEP * KEYS, 4) || mem_alloc(&len, STEP, 4) ||
-      mem_alloc(&first, STEP, 4))
+      mem_alloc(&first, STEP, 4) || mem_alloc(&which, STEP, 4))
     exit(1);
   for (int r = 0; r < STEP; r++) {
     len[r] = KEYS;
     first[r] = r / 4 * KEYS;
+    which[r] = r;
     for (int j = 0; j < KEYS; j++)
       list[r * KEYS + j] = j * STEP + r / 4 * 4 + (int)(draw_below(4));
   }
@@ -203,6 +204,7 @@ static void speed_cached(Type type) {
                        .d = D / HEADS,
                        .at = device_copy(list, STEP * KEYS * 4),
                        .at_ld = KEYS,
+                       .list = device_copy(which, STEP * 4),
                        .first = device_copy(first, STEP * 4),
                        .len = device_copy(len, STEP * 4),
                        .q_ld = 3 * D,
@@ -211,16 +213,19 @@ static void speed_cached(Type type) {
   mem_free(list);
   mem_free(len);
   mem_free(first);
+  mem_free(which);
   char *cache = fill(type, (size_t)STEP * KEYS * ld), *in = fill(type, 3 * n),
        *o = take(n * size);
   double bytes = 2.0 * (double)n * (double)size;
   TIME("attend_cached by list", bytes * KEYS,
        kernel_attend_cached(type, o, in, cache, cache + D * size, &a, 0));
+  a.appends = true;
+  TIME("attend_cached that appends", bytes * KEYS,
+       kernel_attend_cached(type, o, in, cache, cache + D * size, &a, 0));
+  a.appends = false;
   a.at = NULL;
   TIME("attend_cached side by side", bytes * KEYS,
        kernel_attend_cached(type, o, in, cache, cache + D * size, &a, 0));
-  TIME("copy_rows into the cache", 2 * bytes,
-       kernel_copy_rows(type, cache, ld, in + D * size, 3 * D, STEP, 2 * D, 0));
   MUST(cudaFree(cache));
   MUST(cudaFree(in));
   MUST(cudaFree(o));

@@ -1,6 +1,6 @@
 /* Compares beam search and sampling on the GPU with the CPU, with a tiny random model: the same
  * translations in fp32, similar scores in bf16 and fp16, and the same results for any batch
- * size. Returns 77 if there is no GPU. Needs the plug-in in TRIREME_PLUGIN_PATH. */
+ * size. Steps launched as CUDA graphs give the bits of steps without graphs. Returns 77 if there is no GPU. Needs the plug-in in TRIREME_PLUGIN_PATH. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,6 +67,8 @@ static void keep(Output *out, const Hypothesis *best, size_t first, size_t n) {
   }
 }
 
+static BeamTimes spent; /* of the last search() */
+
 /* Translates all sentences, `together` at a time, twice, to check that memory can be reused. */
 static void search(const Backend *b, const BeamSpec *spec, bool fixed_lengths, size_t together,
                    Output *out) {
@@ -76,6 +78,7 @@ static void search(const Backend *b, const BeamSpec *spec, bool fixed_lengths, s
   uint64_t line[SENTENCES], allocations = 0;
   ok(weights_new(&there, b, w, params.padded));
   ok(beam_new(&beam, &config, b, there, spec, MOST, SENTENCES));
+  memset(out, 0, sizeof *out);
   for (int pass = 0; pass < 2; pass++) {
     for (size_t s = 0; s < SENTENCES; s += together) {
       int32_t part[SENTENCES + 1];
@@ -86,7 +89,11 @@ static void search(const Backend *b, const BeamSpec *spec, bool fixed_lengths, s
       ok(beam_search(beam, src + off[s], part, together, best));
       keep(out, best, s, together);
     }
-    if (pass) assert_int_equal(mem_count(), allocations);
+    BeamTimes before = spent;
+    spent = beam_times(beam);
+    /* A graph captured in the second pass allocates its description. */
+    if (pass)
+      assert_in_range(mem_count() - allocations, 0, spent.graphs - before.graphs);
     allocations = mem_count();
   }
   beam_free(beam);
@@ -195,6 +202,46 @@ static void test_sampling_fp32_matches_cpu(void **state) {
   backend_close(&gpu);
 }
 
+/* Batches of 64, 8 and 1 sentences, whose hypotheses end at different steps, so that the number of
+ * rows shrinks; later batches are shorter or longer than the ones before. */
+static void check_graphs(const Backend *gpu, const char *precision, const BeamSpec *spec) {
+  Backend plain = *gpu;
+  plain.graph_begin = NULL;
+  for (size_t together = SENTENCES; together; together /= 8) {
+    for (int fixed = 0; fixed < 2; fixed++) {
+      search(&plain, spec, fixed, together, &alone);
+      assert_int_equal(spent.launched, 0);
+      search(gpu, spec, fixed, together, &on_gpu);
+      if (memcmp(&alone, &on_gpu, sizeof alone) != 0)
+        fail_msg("%s, %zu sentences: graphs change the result", precision, together);
+      printf("%s, %zu sentences together: %d steps, %d graphs, %d launches\n", precision,
+             together, (int)spent.steps, (int)spent.graphs, (int)spent.launched);
+      /* There are at most four sizes of a step, and a new cache needs new graphs. */
+      assert_in_range(spent.graphs, 1, 12);
+      assert_true(spent.launched > spent.steps / 2);
+    }
+  }
+}
+
+static void test_steps_as_graphs_give_same_bits(void **state) {
+  (void)state;
+  static const char *const precisions[] = {"fp32", "bf16", "fp16"};
+  BeamSpec beam = {.beam_size = 4, .length_penalty = 0.6f, .extra_length = 8, .nbest = NBEST},
+           sample = {.beam_size = NBEST,
+                     .extra_length = 8,
+                     .nbest = NBEST,
+                     .is_sampling = true,
+                     .sample = {.temperature = 0.8f, .top_k = 12, .seed = 5}};
+  for (int p = 0; p < 3; p++) {
+    Backend gpu;
+    open_gpu(&gpu, precisions[p]);
+    assert_non_null(gpu.graph_begin);
+    check_graphs(&gpu, precisions[p], &beam);
+    check_graphs(&gpu, precisions[p], &sample);
+    backend_close(&gpu);
+  }
+}
+
 int main(void) {
   Backend b;
   int why = find_gpu(&b, "fp32");
@@ -205,6 +252,7 @@ int main(void) {
       cmocka_unit_test(test_beam_search_fp32_matches_cpu),
       cmocka_unit_test(test_beam_search_bf16_and_fp16_scores_match_cpu),
       cmocka_unit_test(test_sampling_fp32_matches_cpu),
+      cmocka_unit_test(test_steps_as_graphs_give_same_bits),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   params_free(&params);

@@ -41,22 +41,24 @@ static void check_attend(Backend *b) {
   Backend reference;
   backend_reference(&reference);
   static const size_t shapes[][2] = {{8, 64}, {3, 5}, {2, 20}, {1, 33}};
-  enum { ROWS = 5, CACHE = 70 };
+  enum { ROWS = 6, CACHE = 70 };
   for (size_t s = 0; s < 4; s++) {
     size_t heads = shapes[s][0], d = shapes[s][1], width = heads * d;
     float *q = draw(ROWS * (width + 3)), *kv = draw((size_t)CACHE * 2 * width),
           *o = draw(2 * ROWS * width);
-    int32_t len[ROWS] = {1, 2, 17, 64, 33}, first[ROWS] = {3, 69 - 1, 0, 6, 30};
-    int32_t list[ROWS][64];
-    for (size_t r = 0; r < ROWS; r++) {
+    int32_t len[ROWS] = {1, 2, 17, 64, 33, 0}, first[ROWS] = {3, 69 - 1, 0, 6, 30, 0};
+    int32_t list[2 * ROWS][64], which[ROWS];
+    for (size_t r = 0; r < 2 * ROWS; r++) {
       for (int j = 0; j < 64; j++) list[r][j] = (int32_t)rng_below(&rng, CACHE);
     }
+    for (size_t r = 0; r < ROWS; r++) which[r] = (int32_t)((7 * r + 3) % (2 * ROWS));
     for (int listed = 0; listed < 2; listed++) {
       CachedAttention a = {.rows = ROWS,
                            .heads = heads,
                            .d = d,
                            .at = listed ? list[0] : NULL,
                            .at_ld = 64,
+                           .list = which,
                            .first = first,
                            .len = len,
                            .q_ld = width + 3,
@@ -77,6 +79,58 @@ static void check_attend(Backend *b) {
 static void test_attend_cached_matches_reference(void **state) {
   (void)state;
   on_every_isa(check_attend);
+}
+
+/* A row that appends its key and value gives the same bits as one whose key and value are in the
+ * cache; a row without keys writes nothing. */
+static void check_append(Backend *b) {
+  enum { ROWS = 3, HEADS = 2, D = 20, WIDTH = HEADS * D, CACHE = 9, LD = 2 * WIDTH };
+  float *in = draw(ROWS * 3 * WIDTH), *o = draw(2 * ROWS * WIDTH), *kv[2];
+  int32_t at[ROWS][4] = {{1, 4, 6}, {5}, {8}}, len[ROWS] = {3, 1, 0}, list[ROWS] = {0, 1, 2};
+  for (int i = 0; i < 2; i++) {
+    OK(mem_alloc(&kv[i], CACHE * LD, sizeof **kv));
+    for (size_t c = 0; c < CACHE * LD; c++) kv[i][c] = (float)(c % 13) - 6;
+  }
+  memcpy(kv[0] + (size_t)6 * LD, in + WIDTH, LD * sizeof *in);
+  memcpy(kv[0] + (size_t)5 * LD, in + 4 * WIDTH, LD * sizeof *in);
+  CachedAttention a = {.rows = ROWS,
+                       .heads = HEADS,
+                       .d = D,
+                       .at = at[0],
+                       .at_ld = 4,
+                       .list = list,
+                       .len = len,
+                       .q_ld = 3 * WIDTH,
+                       .kv_ld = LD,
+                       .o_ld = WIDTH};
+  b->attend_cached(b, o, in, kv[0], kv[0] + WIDTH, &a);
+  a.appends = true;
+  b->attend_cached(b, o + ROWS * WIDTH, in, kv[1], kv[1] + WIDTH, &a);
+  assert_memory_equal(o, o + ROWS * WIDTH, ROWS * WIDTH * sizeof *o);
+  assert_memory_equal(kv[0], kv[1], CACHE * LD * sizeof **kv);
+  for (size_t c = 2 * WIDTH; c < ROWS * WIDTH; c++) assert_true(o[c] == 0);
+  mem_free(in), mem_free(o), mem_free(kv[0]), mem_free(kv[1]);
+}
+
+static void test_attend_cached_appends_own_key(void **state) {
+  (void)state;
+  on_every_isa(check_append);
+  Backend reference;
+  backend_reference(&reference);
+  check_append(&reference);
+}
+
+static void test_extend_copies_parent_and_adds_slot(void **state) {
+  (void)state;
+  Backend b;
+  backend_reference(&b);
+  int32_t at[6][3] = {{7, 8, 9}, {4, 5, 6}, {-1, -1, -1}, {-1, -1, -1}, {-1, -1, -1}};
+  int32_t list[] = {3, 2, 4, 0}, parent[] = {1, 0, 99, 1}, len[] = {3, 2, 1, 0},
+          slot[] = {20, 21, 22, 23};
+  static const int32_t want[6][3] = {{7, 8, 9},   {4, 5, 6},    {7, 21, -1},
+                                     {4, 5, 20}, {22, -1, -1}, {0}};
+  b.extend(&b, at[0], list, parent, len, slot, 4, 3);
+  assert_memory_equal(at, want, sizeof want);
 }
 
 /* Few distinct values, so that many are equal; rows of different sizes. */
@@ -440,6 +494,8 @@ static void test_beam_out_of_memory_is_error(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_attend_cached_matches_reference),
+      cmocka_unit_test(test_attend_cached_appends_own_key),
+      cmocka_unit_test(test_extend_copies_parent_and_adds_slot),
       cmocka_unit_test(test_top_matches_reference),
       cmocka_unit_test(test_linear_packed_weights_same_bits),
       cmocka_unit_test(test_beam_output_length_stays_within_limits),

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "support.h"
-#include "train/graphs.h"
+#include "backend/graphs.h"
 
 struct Graph {
   int work; /* which work was captured: an index of seen.done */
@@ -95,7 +95,7 @@ static void test_graphs_every_part_of_the_key_counts(void **state) {
                            {.kind = 1, .scale = 2}};
   GraphCache r = {0};
   memset(&seen, 0, sizeof seen);
-  _Static_assert(sizeof keys / sizeof *keys <= GRAPHS_MAX, "all fit");
+  _Static_assert(sizeof keys / sizeof *keys <= GRAPHS_DEFAULT, "all fit");
   for (int round = 1; round <= 3; round++) {
     for (int i = 0; i < 9; i++) {
       OK(ask(&r, &capturing, i, keys[i]));
@@ -108,15 +108,14 @@ static void test_graphs_every_part_of_the_key_counts(void **state) {
   assert_int_equal(seen.live, 0);
 }
 
-static void test_graphs_full_cache_drops_least_recently_used(void **state) {
-  (void)state;
-  GraphCache r = {0};
+/* Fills a cache of `most` graphs and uses one key more. */
+static void check_full_cache(GraphCache r, int most) {
   memset(&seen, 0, sizeof seen);
-  for (int i = 0; i < GRAPHS_MAX; i++)
+  for (int i = 0; i < most; i++)
     for (int k = 0; k < 2; k++) OK(ask(&r, &capturing, i, (GraphKey){.scale = (float)i}));
   OK(ask(&r, &capturing, 0, (GraphKey){.scale = 0})); /* now key 1 is the least recently used */
   OK(ask(&r, &capturing, 50, (GraphKey){.scale = 50}));
-  assert_int_equal(seen.live, GRAPHS_MAX - 1);
+  assert_int_equal(seen.live, most - 1);
   uint64_t made = r.captured;
   OK(ask(&r, &capturing, 0, (GraphKey){.scale = 0}));
   assert_int_equal(r.captured, made);
@@ -130,6 +129,29 @@ static void test_graphs_full_cache_drops_least_recently_used(void **state) {
   assert_int_equal(seen.done[50], 1);
   graphs_free(&r, &capturing);
   assert_int_equal(seen.live, 0);
+}
+
+static void test_graphs_full_cache_drops_least_recently_used(void **state) {
+  (void)state;
+  check_full_cache((GraphCache){0}, GRAPHS_DEFAULT);
+  check_full_cache((GraphCache){.limit = 5}, 5);
+  check_full_cache((GraphCache){.limit = GRAPHS_MAX}, GRAPHS_MAX);
+}
+
+/* After graphs_free the keys are unknown, so that work which refers to freed memory is never
+ * launched. */
+static void test_graphs_free_forgets_keys_and_keeps_counts(void **state) {
+  (void)state;
+  GraphCache r = {.limit = 3};
+  memset(&seen, 0, sizeof seen);
+  for (int i = 0; i < 3; i++) OK(ask(&r, &capturing, 7, (GraphKey){.kind = 1}));
+  graphs_free(&r, &capturing);
+  assert_int_equal(seen.live, 0);
+  assert_true(r.captured == 1 && r.launched == 2 && r.limit == 3);
+  OK(ask(&r, &capturing, 8, (GraphKey){.kind = 1}));
+  assert_int_equal(seen.done[8], 1);
+  assert_int_equal(r.launched, 2);
+  graphs_free(&r, &capturing);
 }
 
 static void test_graphs_backend_without_graphs_queues_each_time(void **state) {
@@ -159,6 +181,7 @@ int main(void) {
       cmocka_unit_test(test_graphs_second_use_captures),
       cmocka_unit_test(test_graphs_every_part_of_the_key_counts),
       cmocka_unit_test(test_graphs_full_cache_drops_least_recently_used),
+      cmocka_unit_test(test_graphs_free_forgets_keys_and_keeps_counts),
       cmocka_unit_test(test_graphs_backend_without_graphs_queues_each_time),
       cmocka_unit_test(test_graphs_failed_capture_is_an_error),
   };

@@ -179,23 +179,16 @@ static void attend_backward(const Backend *b, void *dq, void *dk, void *dv, cons
       kernel_attend_backward(c->type, dq, dk, dv, do_, o, lse, q, k, v, a, work, c->stream));
 }
 
-static void attend_cached(const Backend *b, void *o, const void *q, const void *k,
-                          const void *v, const CachedAttention *a) {
+static void attend_cached(const Backend *b, void *o, const void *q, void *k, void *v,
+                          const CachedAttention *a) {
   Cuda *c = cuda_of(b);
   cuda_note(c, "attend_cached", kernel_attend_cached(c->type, o, q, k, v, a, c->stream));
 }
 
-static void copy_rows(const Backend *b, void *to, size_t to_ld, const void *from,
-                      size_t from_ld, size_t rows, size_t width) {
+static void extend(const Backend *b, int32_t *at, const int32_t *list, const int32_t *parent,
+                   const int32_t *len, const int32_t *slot, size_t rows, size_t ld) {
   Cuda *c = cuda_of(b);
-  cuda_note(c, "copy_rows",
-            kernel_copy_rows(c->type, to, to_ld, from, from_ld, rows, width, c->stream));
-}
-
-static void extend(const Backend *b, int32_t *to, const int32_t *from, const int32_t *parent,
-                   size_t rows, size_t ld, size_t n, int32_t first) {
-  Cuda *c = cuda_of(b);
-  cuda_note(c, "extend", kernel_extend(to, from, parent, rows, ld, n, first, c->stream));
+  cuda_note(c, "extend", kernel_extend(at, list, parent, len, slot, rows, ld, c->stream));
 }
 
 static void top_k(const Backend *b, float *value, int32_t *id, float *lse, const void *logits,
@@ -326,7 +319,6 @@ static void fill_table(Backend *b) {
   b->attend = attend;
   b->attend_backward = attend_backward;
   b->attend_cached = attend_cached;
-  b->copy_rows = copy_rows;
   b->extend = extend;
   b->top_k = top_k;
   b->max_top_k = KERNEL_MAX_TOP_K;

@@ -1,66 +1,40 @@
-/* Kernels for decoding: copies of cache rows, lists of cache rows, and attention of one query per
- * row over a key/value cache. Depends on device.cuh. */
+/* Kernels for decoding: lists of cache rows, and attention of one query per row over a key/value
+ * cache. Depends on device.cuh. */
 #include <math.h>
 
 #include "backend/cuda/device.cuh"
 
-/* ---- copies of rows ---- */
+/* ---- lists of cache rows ---- */
 
-/* Copies rows in units of type U: one element, or 16 bytes if all sizes allow it. */
-template <typename U>
+/* Makes the lists of cache rows; one warp per list. */
 static __global__ void __launch_bounds__(128)
-    copy_rows(U *to, size_t to_ld, const U *__restrict__ from, size_t from_ld, size_t width) {
-  to += blockIdx.x * to_ld;
-  from += blockIdx.x * from_ld;
-  for (size_t i = blockIdx.y * (size_t)128 + threadIdx.x; i < width; i += gridDim.y * 128)
-    to[i] = from[i];
-}
-
-template <typename U>
-static cudaError_t launch_copy(void *to, size_t to_ld, const void *from, size_t from_ld,
-                               size_t rows, size_t width, cudaStream_t stream) {
-  unsigned columns = blocks_for(width, 128 * 4);
-  dim3 grid((unsigned)rows, columns < 1024 ? columns : 1024);
-  copy_rows<<<grid, 128, 0, stream>>>((U *)to, to_ld, (const U *)from, from_ld, width);
-  return cudaGetLastError();
-}
-
-cudaError_t kernel_copy_rows(Type type, void *to, size_t to_ld, const void *from,
-                             size_t from_ld, size_t rows, size_t width, cudaStream_t stream) {
-  if (rows == 0 || width == 0) return cudaSuccess;
-  size_t size = type_size(type), wide = 16 / size;
-  if ((width | to_ld | from_ld) % wide == 0 && is_aligned(to) && is_aligned(from))
-    return launch_copy<uint4>(to, to_ld / wide, from, from_ld / wide, rows, width / wide,
-                              stream);
-  return size == 4 ? launch_copy<uint32_t>(to, to_ld, from, from_ld, rows, width, stream)
-                   : launch_copy<uint16_t>(to, to_ld, from, from_ld, rows, width, stream);
-}
-
-/* Extends the lists of cache rows; one warp per list. */
-static __global__ void __launch_bounds__(128)
-    extend(int32_t *to, const int32_t *__restrict__ from, const int32_t *__restrict__ parent,
-           size_t rows, size_t ld, size_t n, int32_t first) {
+    extend(int32_t *at, const int32_t *__restrict__ list, const int32_t *__restrict__ parent,
+           const int32_t *__restrict__ len, const int32_t *__restrict__ slot, size_t rows,
+           size_t ld) {
   size_t r = blockIdx.x * (size_t)4 + threadIdx.x / 32;
-  if (r >= rows) return;
-  to += r * ld;
-  if (n) from += (size_t)parent[r] * ld;
-  for (size_t i = threadIdx.x % 32; i < n; i += 32) to[i] = from[i];
-  if (threadIdx.x % 32 == 0) to[n] = first + (int32_t)r;
+  if (r >= rows || len[r] == 0) return;
+  int last = len[r] - 1;
+  int32_t *to = at + (size_t)list[r] * ld;
+  const int32_t *from = at + (last ? (size_t)parent[r] * ld : 0);
+  for (int i = threadIdx.x % 32; i < last; i += 32) to[i] = from[i];
+  if (threadIdx.x % 32 == 0) to[last] = slot[r];
 }
 
-cudaError_t kernel_extend(int32_t *to, const int32_t *from, const int32_t *parent, size_t rows,
-                          size_t ld, size_t n, int32_t first, cudaStream_t stream) {
+cudaError_t kernel_extend(int32_t *at, const int32_t *list, const int32_t *parent,
+                          const int32_t *len, const int32_t *slot, size_t rows, size_t ld,
+                          cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
-  extend<<<blocks_for(rows, 4), 128, 0, stream>>>(to, from, parent, rows, ld, n, first);
+  extend<<<blocks_for(rows, 4), 128, 0, stream>>>(at, list, parent, len, slot, rows, ld);
   return cudaGetLastError();
 }
 
 /* ---- attention over cached keys ---- */
 
 struct Cached {
-  const int32_t *at, *first, *len;
+  const int32_t *at, *list, *first, *len;
   size_t at_ld, q_ld, kv_ld, o_ld, rows;
   int heads, d;
+  bool appends;
   float scale; /* log2(e) / sqrt(d): scores are in units of log 2 */
 };
 
@@ -86,16 +60,28 @@ struct Part {
   }
 };
 
+/* Copies `count` elements, or eight if VECTOR and count is not 0. */
+template <typename T, bool VECTOR>
+static __device__ __forceinline__ void store_part(T *to, const T *from, int count) {
+  if (VECTOR && count) {
+    Eight<T> raw;
+    raw.load(from);
+    raw.store(to);
+  }
+  for (int i = 0; i < count && !VECTOR; i++) to[i] = from[i];
+}
+
 #define CACHED_WARPS 4 /* warps per block */
 
 /* Attention over the cache: one warp per row and head. LANES lanes share a key, so 32 / LANES
  * keys are processed in parallel, and AHEAD such sets are loaded before the first is used. Each
  * set of lanes has a running softmax of its own keys; they are merged at the end. The order of
- * the sums depends only on the number of keys. */
+ * the sums depends only on the number of keys. A warp that appends stores its part of the row's
+ * own key and value first, and then reads them from the cache like the others; no other warp reads
+ * them. */
 template <typename T, int LANES, bool VECTOR>
 static __global__ void __launch_bounds__(CACHED_WARPS * 32)
-    attend_cached(T *o, const T *__restrict__ q, const T *__restrict__ k,
-                  const T *__restrict__ v, Cached a) {
+    attend_cached(T *o, const T *__restrict__ q, T *k, T *v, Cached a) {
   constexpr int KEYS = 32 / LANES, AHEAD = KEYS < 32 ? 2 : 1;
   size_t item = blockIdx.x * (size_t)CACHED_WARPS + threadIdx.x / 32;
   if (item >= a.rows * (size_t)a.heads) return;
@@ -103,12 +89,19 @@ static __global__ void __launch_bounds__(CACHED_WARPS * 32)
   int lane = threadIdx.x % 32, column = lane % LANES * 8, set = lane / LANES;
   int count = a.d - column < 0 ? 0 : a.d - column < 8 ? a.d - column : 8;
   int n = a.len[r], first = a.at ? 0 : a.first[r];
-  const int32_t *at = a.at ? a.at + r * a.at_ld : NULL;
+  const int32_t *at = a.at ? a.at + (size_t)a.list[r] * a.at_ld : NULL;
   float x[8], sum[8] = {0}, most = -INFINITY, total = 0;
   k += head + column;
   v += head + column;
   Part<T, VECTOR> part;
-  part.load(q + r * a.q_ld + head + column, count);
+  q += r * a.q_ld + head + column;
+  if (a.appends && n) {
+    size_t width = (size_t)a.heads * a.d, to = (size_t)at[n - 1] * a.kv_ld;
+    if (set == 0) store_part<T, VECTOR>(k + to, q + width, count);
+    if (set == 1 % KEYS) store_part<T, VECTOR>(v + to, q + 2 * width, count);
+    __syncwarp();
+  }
+  part.load(q, count);
   part.get(x, count);
 #pragma unroll
   for (int i = 0; i < 8; i++) x[i] *= a.scale;
@@ -171,7 +164,7 @@ static __global__ void __launch_bounds__(CACHED_WARPS * 32)
   }
   if (set || !count) return;
 #pragma unroll
-  for (int c = 0; c < 8; c++) sum[c] /= total;
+  for (int c = 0; c < 8; c++) sum[c] = n ? sum[c] / total : 0;
   T *to = o + r * a.o_ld + head + column;
   if (VECTOR)
     store8(to, sum);
@@ -180,8 +173,7 @@ static __global__ void __launch_bounds__(CACHED_WARPS * 32)
 }
 
 template <typename T, int LANES>
-static void launch_cached(T *o, const T *q, const T *k, const T *v, const Cached &a,
-                          cudaStream_t stream) {
+static void launch_cached(T *o, const T *q, T *k, T *v, const Cached &a, cudaStream_t stream) {
   unsigned blocks = blocks_for(a.rows * (size_t)a.heads, CACHED_WARPS);
   bool vector = ((size_t)a.d | a.q_ld | a.kv_ld | a.o_ld) % 8 == 0 && is_aligned(o) &&
                 is_aligned(q) && is_aligned(k) && is_aligned(v);
@@ -191,12 +183,13 @@ static void launch_cached(T *o, const T *q, const T *k, const T *v, const Cached
     attend_cached<T, LANES, false><<<blocks, CACHED_WARPS * 32, 0, stream>>>(o, q, k, v, a);
 }
 
-cudaError_t kernel_attend_cached(Type type, void *o, const void *q, const void *k,
-                                 const void *v, const CachedAttention *c, cudaStream_t stream) {
+cudaError_t kernel_attend_cached(Type type, void *o, const void *q, void *k, void *v,
+                                 const CachedAttention *c, cudaStream_t stream) {
   if (c->rows == 0 || c->heads == 0) return cudaSuccess;
   if (c->d == 0 || c->d > KERNEL_MAX_HEAD) return cudaErrorInvalidValue;
   Cached a = {};
   a.at = c->at;
+  a.list = c->list;
   a.first = c->first;
   a.len = c->len;
   a.at_ld = c->at_ld;
@@ -206,11 +199,13 @@ cudaError_t kernel_attend_cached(Type type, void *o, const void *q, const void *
   a.rows = c->rows;
   a.heads = (int)c->heads;
   a.d = (int)c->d;
+  a.appends = c->appends;
   a.scale = (float)(1.4426950408889634 / sqrt((double)c->d));
   return with_type(type, [&](auto t) {
     typedef decltype(t) T;
     T *to = (T *)o;
-    const T *x = (const T *)q, *y = (const T *)k, *z = (const T *)v;
+    const T *x = (const T *)q;
+    T *y = (T *)k, *z = (T *)v;
     if (a.d <= 32)
       launch_cached<T, 4>(to, x, y, z, a, stream);
     else if (a.d <= 64)

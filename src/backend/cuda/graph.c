@@ -48,7 +48,7 @@ static Err graph_end(const Backend *b, Graph **out) {
     if (r && r->graph) cudaGraphExecDestroy(r->graph);
     mem_free(r);
     (void)err_give(&c->failed);
-    return err_context("cannot capture a CUDA graph; set TRIREME_GRAPH=0 to train without");
+    return err_context("cannot capture a CUDA graph; set TRIREME_GRAPH=0 to do without");
   }
   c->graphs++;
   *out = r;

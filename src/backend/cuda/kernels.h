@@ -150,11 +150,10 @@ cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_
 
 /* Decoding operations of backend.h; heads of at most KERNEL_MAX_HEAD elements; lists, lengths and
  * parents are in device memory; k is at most KERNEL_MAX_TOP_K and at most vocab. */
-cudaError_t kernel_copy_rows(Type, void *to, size_t to_ld, const void *from, size_t from_ld,
-                             size_t rows, size_t width, cudaStream_t);
-cudaError_t kernel_extend(int32_t *to, const int32_t *from, const int32_t *parent, size_t rows,
-                          size_t ld, size_t n, int32_t first, cudaStream_t);
-cudaError_t kernel_attend_cached(Type, void *o, const void *q, const void *k, const void *v,
+cudaError_t kernel_extend(int32_t *at, const int32_t *list, const int32_t *parent,
+                          const int32_t *len, const int32_t *slot, size_t rows, size_t ld,
+                          cudaStream_t);
+cudaError_t kernel_attend_cached(Type, void *o, const void *q, void *k, void *v,
                                  const CachedAttention *, cudaStream_t);
 #define KERNEL_MAX_TOP_K 1024
 cudaError_t kernel_top_k(Type, float *value, int32_t *id, float *lse, const void *logits,

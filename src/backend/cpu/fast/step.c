@@ -1,6 +1,7 @@
 /* Decoding operations on the CPU: attention of one query per row over a key/value cache, and
  * top-k of a row of logits. The threads divide the rows. Depends on fast.h. */
 #include <math.h>
+#include <string.h>
 
 #include "backend/cpu/fast/fast.h"
 
@@ -34,7 +35,7 @@ static void attend_row(const CachedAttention *a, float *o, const float *q, const
   float stack[STACK_SCORES], scale = 1 / sqrtf((float)a->d);
   size_t n = (size_t)a->len[r], d = a->d, heads = end - h, ld = a->kv_ld;
   float *p = n <= STACK_SCORES ? stack : FAST(fast_thread_work)(n);
-  const int32_t *at = a->at ? a->at + r * a->at_ld : NULL;
+  const int32_t *at = a->at ? a->at + (size_t)a->list[r] * a->at_ld : NULL;
   size_t first = at ? 0 : (size_t)a->first[r];
   q += r * a->q_ld + h * d;
   o += r * a->o_ld + h * d;
@@ -50,7 +51,7 @@ static void attend_row(const CachedAttention *a, float *o, const float *q, const
       p[i * n + j] = dot_product(q + i * d, key + i * d, d) * scale;
     }
   }
-  for (size_t i = 0; i < heads; i++) softmax(p + i * n, n);
+  for (size_t i = 0; i < heads && n; i++) softmax(p + i * n, n);
   for (size_t c = 0; c < heads * d; c++) o[c] = 0;
   for (size_t j = 0; j < n; j++) {
     const float *value = v + ROW(j), *next = v + ROW(j + 2 < n ? j + 2 : n - 1);
@@ -62,13 +63,23 @@ static void attend_row(const CachedAttention *a, float *o, const float *q, const
 #undef ROW
 }
 
-static void attend_cached(const Backend *b, void *o_, const void *q_, const void *k_,
-                          const void *v_, const CachedAttention *a) {
-  float *o = o_;
-  const float *q = q_, *k = k_, *v = v_;
+/* Stores the own key and value of row r in the cache. */
+static void append_key(const CachedAttention *a, const float *q, float *k, float *v, size_t r) {
+  size_t width = a->heads * a->d, n = (size_t)a->len[r];
+  if (!a->appends || n == 0) return;
+  size_t to = (size_t)a->at[(size_t)a->list[r] * a->at_ld + n - 1] * a->kv_ld;
+  memcpy(k + to, q + r * a->q_ld + width, width * sizeof *k);
+  memcpy(v + to, q + r * a->q_ld + 2 * width, width * sizeof *v);
+}
+
+static void attend_cached(const Backend *b, void *o_, const void *q_, void *k_, void *v_,
+                          const CachedAttention *a) {
+  float *o = o_, *k = k_, *v = v_;
+  const float *q = q_;
 #pragma omp parallel for num_threads(b->threads) schedule(dynamic, 4)
   for (size_t r = 0; r < a->rows; r++) {
-    size_t n = (size_t)a->len[r], together = n <= STACK_SCORES ? STACK_SCORES / n : 1;
+    size_t n = (size_t)a->len[r], together = n <= STACK_SCORES ? STACK_SCORES / (n + !n) : 1;
+    append_key(a, q, k, v, r);
     for (size_t h = 0; h < a->heads; h += together)
       attend_row(a, o, q, k, v, r, h, h + together < a->heads ? h + together : a->heads);
   }

@@ -2,14 +2,17 @@
  * work is queued operation by operation, which allocates memory and selects GEMM algorithms; at
  * the second it is captured as a graph and launched; later the graph is launched. A backend
  * without graphs always queues operation by operation. Depends on backend. */
-#ifndef TRAIN_GRAPHS_H
-#define TRAIN_GRAPHS_H
+#ifndef BACKEND_GRAPHS_H
+#define BACKEND_GRAPHS_H
 
 #include "backend/backend.h"
 
-#define GRAPHS_MAX 12 /* largest number of graphs; the least recently used one is replaced */
+/* Largest number of graphs of a cache, and the one unless its owner sets `limit`; the least
+ * recently used graph is replaced. */
+#define GRAPHS_MAX     32
+#define GRAPHS_DEFAULT 12
 
-/* Everything that the queued operations depend on. */
+/* Everything that the queued operations depend on; an owner leaves out what it does not need. */
 typedef struct {
   uint32_t kind;
   uint32_t shape[4];   /* shape of the batch (Model.shape) */
@@ -23,6 +26,7 @@ typedef struct {
     Graph *graph;  /* NULL: the work has been queued once and is captured next time */
     uint64_t used; /* value of `turn` at the last use; 0: the slot is free */
   } slot[GRAPHS_MAX];
+  size_t limit; /* largest number of graphs, at most GRAPHS_MAX; 0: GRAPHS_DEFAULT */
   uint64_t turn;
   uint64_t captured, launched; /* number of graphs captured and launched so far */
 } GraphCache;
@@ -31,7 +35,8 @@ typedef struct {
  * queue the same operations. */
 NODISCARD Err graphs_run(GraphCache *cache, const Backend *b, GraphKey key,
                          void (*work)(void *), void *context);
-/* Frees all graphs; accepts a zeroed struct. */
+/* Frees all graphs and forgets their keys; the limit and the counts remain. Accepts a zeroed
+ * struct. */
 void graphs_free(GraphCache *cache, const Backend *b);
 
 #endif

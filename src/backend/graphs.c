@@ -1,5 +1,5 @@
 /* A small cache of CUDA graphs with least-recently-used replacement. Depends on backend. */
-#include "train/graphs.h"
+#include "backend/graphs.h"
 
 #include <string.h>
 
@@ -10,8 +10,8 @@ static bool is_same(const GraphKey *a, const GraphKey *b) {
 
 /* Returns the index of the slot with this key, or of the least recently used slot. */
 static size_t find_slot(const GraphCache *c, const GraphKey *key) {
-  size_t oldest = 0;
-  for (size_t i = 0; i < GRAPHS_MAX; i++) {
+  size_t oldest = 0, limit = c->limit ? c->limit : GRAPHS_DEFAULT;
+  for (size_t i = 0; i < limit; i++) {
     if (c->slot[i].used && is_same(&c->slot[i].key, key)) return i;
     if (c->slot[i].used < c->slot[oldest].used) oldest = i;
   }
@@ -51,5 +51,4 @@ Err graphs_run(GraphCache *c, const Backend *b, GraphKey key, void (*work)(void 
 
 void graphs_free(GraphCache *c, const Backend *b) {
   for (size_t i = 0; i < GRAPHS_MAX; i++) clear_slot(c, b, i);
-  *c = (GraphCache){0};
 }

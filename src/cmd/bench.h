@@ -19,8 +19,9 @@ NODISCARD Err bench_read_lengths(Lengths *l, const char *path);
 #define BENCH_ALL      "--json, --quiet, --config"
 #define BENCH_READER   "--batch-tokens, --seed, --time"
 #define BENCH_TRAIN    "--lengths, --preset, --vocab-size, --batch-tokens, --steps, " BENCH_BACKEND
-#define BENCH_TRANSLATE \
-  "--lengths, --preset, --vocab-size, --batch-tokens, --batch-sentences, --beam-size, " BENCH_BACKEND
+#define BENCH_TRANSLATE                                                    \
+  "--lengths, --preset, --vocab-size, --batch-tokens, --batch-sentences, " \
+  "--beam-size, " BENCH_BACKEND
 #define BENCH_ALLREDUCE \
   "--bytes, --max-bytes, --time, --allreduce-transport, --device, --threads"
 #define BENCH_SCALE   "--ranks"

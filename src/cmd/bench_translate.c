@@ -24,9 +24,9 @@ typedef struct {
   size_t rows, sentences; /* largest number of source tokens and of sentences in a batch */
   int32_t *src, *off, *length;
   Hypothesis *best;
-  double seconds;   /* wall-clock seconds of all searches */
-  double cpu;       /* CPU seconds of all threads during the searches */
-  double *latency;  /* (batches) seconds of each batch */
+  double seconds;  /* wall-clock seconds of all searches */
+  double cpu;      /* CPU seconds of all threads during the searches */
+  double *latency; /* (batches) seconds of each batch */
   size_t batches;
   double load;      /* seconds to pack the weights for the GEMMs */
   double first;     /* seconds of the warm-up, in which a GPU selects GEMM algorithms */
@@ -35,8 +35,7 @@ typedef struct {
 
 /* Sets the limits of a batch: those of `trireme translate`, or as many sentences as the user wants. */
 static void limit_batches(Run *r, const Lengths *l, const OptSet *opts, int beam_size) {
-  size_t tokens =
-      opt_given(opts, "batch-tokens") ? (size_t)opt_count(opts, "batch-tokens") : 0;
+  size_t tokens = opt_given(opts, "batch-tokens") ? (size_t)opt_count(opts, "batch-tokens") : 0;
   translator_batch(&r->backend, tokens, l->longest, beam_size, &r->rows, &r->sentences);
   if (opt_given(opts, "batch-sentences"))
     r->sentences = (size_t)opt_count(opts, "batch-sentences");
@@ -130,8 +129,9 @@ static Err warm_up(Run *r, const Lengths *l) {
 
 static BeamTimes get_times(const Run *r) {
   BeamTimes t = beam_times(r->beam), b = r->before;
-  return (BeamTimes){t.encode - b.encode, t.step - b.step, t.choose - b.choose,
-                     t.steps - b.steps, t.rows - b.rows, t.graphs, t.launched - b.launched};
+  return (BeamTimes){t.encode - b.encode,    t.step - b.step, t.choose - b.choose,
+                     t.steps - b.steps,      t.rows - b.rows, t.graphs,
+                     t.launched - b.launched};
 }
 
 static int compare_doubles(const void *a, const void *b) {

@@ -72,7 +72,7 @@ typedef struct {
   double step;   /* seconds in the decoder and its top-k */
   double choose; /* seconds for selecting hypotheses on the host */
   uint64_t steps;
-  uint64_t rows; /* sum of the number of hypotheses over all steps */
+  uint64_t rows;             /* sum of the number of hypotheses over all steps */
   uint64_t graphs, launched; /* CUDA graphs captured; steps launched as such */
 } BeamTimes;
 BeamTimes beam_times(const Beam *beam);

@@ -5,8 +5,8 @@
 #ifndef TRAIN_PASS_H
 #define TRAIN_PASS_H
 
-#include "model/model.h"
 #include "backend/graphs.h"
+#include "model/model.h"
 #include "train/optim.h"
 
 /* The caller owns the arrays, which are in the backend's memory. pass_gradients needs w, g and

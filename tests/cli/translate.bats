@@ -241,6 +241,10 @@ on_terminal() {
   run "$TRIREME" bench translate --preset tiny --vocab-size 500 --lengths "$T/lengths" --beam-size 3 --device cpu --threads 1 --json
   [ "$status" -eq 0 ]
   perl -MJSON::PP -e '$j = decode_json($ARGV[0]); exit !($j->{tok_s} > 0 && $j->{cpu_s} > 0 && $j->{beam} == 3)' "$output"
+  run "$TRIREME" bench translate --preset tiny --vocab-size 500 --lengths "$T/lengths" --batch-sentences 1 --device cpu --threads 1 --json
+  [ "$status" -eq 0 ]
+  perl -MJSON::PP -e '$j = decode_json($ARGV[0]); exit !($j->{batches} == 3 && $j->{steps} == 24 && $j->{graphs} == 0
+    && $j->{p50_ms} > 0 && $j->{max_ms} >= $j->{p99_ms} && $j->{p99_ms} >= $j->{p50_ms})' "$output"
   run "$TRIREME" bench translate --preset tiny
   [ "$status" -eq 2 ]
   [[ "$output" =~ "--lengths" ]]

@@ -127,7 +127,7 @@ static void test_extend_copies_parent_and_adds_slot(void **state) {
   int32_t at[6][3] = {{7, 8, 9}, {4, 5, 6}, {-1, -1, -1}, {-1, -1, -1}, {-1, -1, -1}};
   int32_t list[] = {3, 2, 4, 0}, parent[] = {1, 0, 99, 1}, len[] = {3, 2, 1, 0},
           slot[] = {20, 21, 22, 23};
-  static const int32_t want[6][3] = {{7, 8, 9},   {4, 5, 6},    {7, 21, -1},
+  static const int32_t want[6][3] = {{7, 8, 9},  {4, 5, 6},    {7, 21, -1},
                                      {4, 5, 20}, {22, -1, -1}, {0}};
   b.extend(&b, at[0], list, parent, len, slot, 4, 3);
   assert_memory_equal(at, want, sizeof want);

@@ -3,9 +3,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "backend/graphs.h"
 #include "base/mem.h"
 #include "support.h"
-#include "backend/graphs.h"
 
 struct Graph {
   int work; /* which work was captured: an index of seen.done */

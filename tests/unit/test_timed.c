@@ -258,8 +258,7 @@ static void test_timed_other_operations_count_bytes(void **state) {
   assert_work(&c, WORK_EMBED, 2, 0, 4 * (2 + 3) * 12 + 2 * 3 * 8);
   assert_work(&c, WORK_LOSS, 4, 0, 2 * 4 * (1 + 2) * 24 + 2 * 3 * 4 + 4 * 3 + 4 * 24 + 4 * 8);
   assert_work(&c, WORK_UPDATE, 7, 0, (4 + 28 + 20 + 12 + 12) * 24 + 8);
-  assert_work(&c, WORK_MOVE, 6, 0,
-              2 * 96 + 96 + 2 * 96 + 2 * 96 + 4 * (16 + 2) + 4 * (28 + 2));
+  assert_work(&c, WORK_MOVE, 6, 0, 2 * 96 + 96 + 2 * 96 + 2 * 96 + 4 * (16 + 2) + 4 * (28 + 2));
   timed_close(&c);
 }
 

@@ -72,20 +72,31 @@ static __device__ __forceinline__ void store_part(T *to, const T *from, int coun
 }
 
 #define CACHED_WARPS 4 /* warps per block */
+/* Minimum blocks per SM, which limits the registers; fewer would spill. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define CACHED_BLOCKS 6
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define CACHED_BLOCKS 7
+#else
+#define CACHED_BLOCKS 8
+#endif
 
-/* Attention over the cache: one warp per row and head. LANES lanes share a key, so 32 / LANES
+/* Attention over the cache: one warp per row and head. A block has the same head of consecutive
+ * rows: hypotheses of one sentence are adjacent and share their source and most of their earlier
+ * tokens, so that keys and values that one warp reads are in the L1 cache for the others. LANES lanes share a key, so 32 / LANES
  * keys are processed in parallel, and AHEAD such sets are loaded before the first is used. Each
  * set of lanes has a running softmax of its own keys; they are merged at the end. The order of
  * the sums depends only on the number of keys. A warp that appends stores its part of the row's
  * own key and value first, and then reads them from the cache like the others; no other warp reads
  * them. */
 template <typename T, int LANES, bool VECTOR>
-static __global__ void __launch_bounds__(CACHED_WARPS * 32)
+static __global__ void __launch_bounds__(CACHED_WARPS * 32,
+                                         VECTOR && sizeof(T) == 2 ? CACHED_BLOCKS : 1)
     attend_cached(T *o, const T *__restrict__ q, T *k, T *v, Cached a) {
   constexpr int KEYS = 32 / LANES, AHEAD = KEYS < 32 ? 2 : 1;
-  size_t item = blockIdx.x * (size_t)CACHED_WARPS + threadIdx.x / 32;
-  if (item >= a.rows * (size_t)a.heads) return;
-  size_t r = item / (size_t)a.heads, head = item % (size_t)a.heads * (size_t)a.d;
+  size_t r = blockIdx.x / (unsigned)a.heads * (size_t)CACHED_WARPS + threadIdx.x / 32;
+  if (r >= a.rows) return;
+  size_t head = blockIdx.x % (unsigned)a.heads * (size_t)a.d;
   int lane = threadIdx.x % 32, column = lane % LANES * 8, set = lane / LANES;
   int count = a.d - column < 0 ? 0 : a.d - column < 8 ? a.d - column : 8;
   int n = a.len[r], first = a.at ? 0 : a.first[r];
@@ -174,7 +185,7 @@ static __global__ void __launch_bounds__(CACHED_WARPS * 32)
 
 template <typename T, int LANES>
 static void launch_cached(T *o, const T *q, T *k, T *v, const Cached &a, cudaStream_t stream) {
-  unsigned blocks = blocks_for(a.rows * (size_t)a.heads, CACHED_WARPS);
+  unsigned blocks = blocks_for(a.rows, CACHED_WARPS) * (unsigned)a.heads;
   bool vector = ((size_t)a.d | a.q_ld | a.kv_ld | a.o_ld) % 8 == 0 && is_aligned(o) &&
                 is_aligned(q) && is_aligned(k) && is_aligned(v);
   if (vector)

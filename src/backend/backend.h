@@ -97,7 +97,8 @@ typedef struct {
 } HeadLoss;
 
 /* Scalars of one optimizer step, in backend memory, so that a captured graph reads the values of
- * each step. The caller sets the first five; `clip` computes the others. */
+ * each step. The caller sets the first five, and the last two where ranks sum on the device; `clip`
+ * computes the others. */
 typedef struct {
   /* Divisor of the gradients, which are sums over tokens: tokens * loss scale. */
   double grad_divisor;
@@ -108,7 +109,13 @@ typedef struct {
   double grad_norm; /* norm of the mean gradient, before clipping */
   /* sums computed by `loss` or `head_loss`: smoothed, plain, correct predictions */
   double loss[3];
+  /* Predictions, examples, and tokens of both sides: those of this rank until `loss` and `count`, which
+   * are one array of STEP_TOTALS numbers, are summed over the ranks. */
+  double count[4];
+  /* Not 0: `clip` computes grad_divisor, as only the device knows the predictions of all ranks. */
+  double loss_scale;
 } StepNumbers;
+#define STEP_TOTALS 7 /* elements of StepNumbers.loss and StepNumbers.count */
 
 /* A range of the flat parameters with its own settings of the optimizer. */
 typedef struct {
@@ -305,7 +312,7 @@ typedef struct Backend {
   /* square_sums without blocking; `sums` is in backend memory. */
   void (*square_sums_async)(const struct Backend *, double *sums, const float *x, size_t n);
   /* Computes grad_norm and grad_scale of `now` from the sums of square_sums (see clip.h), moves
-   * `loss` to now->loss and sets `loss` to 0. */
+   * `loss` to now->loss and sets `loss` to 0. NULL: now->loss has the sums already. */
   void (*clip)(const struct Backend *, StepNumbers *now, const double *sums, size_t units,
                double loss[3]);
   /* x += scale * y. */

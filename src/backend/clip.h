@@ -24,6 +24,13 @@ static inline double clip_total(double lane[CLIP_LANES]) {
   return lane[0];
 }
 
+/* Sets the divisor of the gradients: predictions of all ranks * loss scale. A step without predictions
+ * has a gradient of zeros. */
+static inline void clip_set_divisor(StepNumbers *now) {
+  if (now->loss_scale > 0)
+    now->grad_divisor = (now->count[0] > 0 ? now->count[0] : 1) * now->loss_scale;
+}
+
 /* Returns the factor of all gradients, given now->grad_norm: 1 / grad_divisor, smaller if the
  * gradient is clipped. */
 static inline double clip_scale(const StepNumbers *now) {
@@ -33,9 +40,10 @@ static inline double clip_scale(const StepNumbers *now) {
   return by / now->grad_divisor;
 }
 
-/* Sets grad_norm and grad_scale of `now`; total: the sum of all squares. If the norm or the loss
+/* Sets grad_norm and grad_scale of `now`, and grad_divisor if that is asked for; total: the sum of all squares. If the norm or the loss
  * is not finite, grad_scale becomes NaN, which makes the optimizer skip the step. */
 static inline void clip_finish(StepNumbers *now, double total) {
+  clip_set_divisor(now);
   now->grad_norm = sqrt(total) / now->grad_divisor;
   bool sound = isfinite(now->grad_norm) && isfinite(now->loss[0]);
   now->grad_scale = sound ? (float)clip_scale(now) : NAN;

@@ -49,6 +49,8 @@ typedef struct DeviceCommOps {
 
   /* All-reduce: x (n) = the sum over all processes, on all of them. */
   void (*all_reduce)(DeviceComm *, float *x, size_t n);
+  /* The same for n doubles, which are added in fp64 whatever DeviceCommSpec.bf16 is. */
+  void (*all_reduce_doubles)(DeviceComm *, double *x, size_t n);
   /* Reduce-scatter: piece r of x is [off[r], off[r + 1]). The piece of this process becomes the
    * sum over all processes; the contents of the other pieces are undefined afterwards. */
   void (*reduce_scatter)(DeviceComm *, float *x, const size_t *off);

@@ -75,8 +75,10 @@ static void clip(const Backend *b, StepNumbers *now, const double *sums, size_t 
                  double loss[3]) {
   double lane[CLIP_LANES] = {0};
   (void)b;
-  memcpy(now->loss, loss, sizeof now->loss);
-  memset(loss, 0, sizeof now->loss);
+  if (loss) {
+    memcpy(now->loss, loss, sizeof now->loss);
+    memset(loss, 0, sizeof now->loss);
+  }
   clip_add(lane, sums, units);
   clip_finish(now, clip_total(lane));
 }

@@ -118,7 +118,8 @@ static Err run_step(Trainer *r, const BenchBatch *batch, uint64_t number,
   StepNumbers now = optim_numbers(&r->settings->optim, number, 1e-4);
   now.max_grad_norm = 1;
   now.grad_divisor = batch->predictions;
-  TRY(pass_whole(&r->pass, batch->data, make_step_key(number), 1, &now));
+  pass_begin(&r->pass);
+  TRY(pass_whole(&r->pass, batch->data, make_step_key(number), 1, NULL, NULL, &now));
   if (next) pass_load(&r->pass, next->data, make_step_key(number + 1));
   TRY(pass_end(&r->pass, &now));
   r->loss += now.loss[0];

@@ -11,7 +11,7 @@
 
 /* Time limit in seconds for the initialization of NCCL on all ranks. */
 #define OPEN_SECONDS 600
-/* Elements of the self-test's array; raised to the number of ranks if there are more. */
+/* Elements of the self-test's array; raised to twice the number of ranks if these are more. */
 #define SELFTEST_ELEMENTS 4096
 
 /* Properties of a rank that decide whether NCCL can be used; gathered from all ranks. */
@@ -200,6 +200,24 @@ static Err check_pieces(const char *collective, const float *x, const size_t *of
   return ERR_OK;
 }
 
+/* The self-test of sums in fp64: as that of sums in fp32, with digits that fp32 does not have. */
+static double expected_number(size_t i) {
+  return (double)expected_sum(i) + 0x1p-40;
+}
+
+static void fill_numbers(double *x, size_t n, int rank, int ranks) {
+  for (size_t i = 0; i < n; i++)
+    x[i] = (int)(i % (size_t)ranks) == rank ? expected_number(i) : 0;
+}
+
+static Err check_numbers(const double *x, size_t n, int ranks) {
+  for (size_t i = 0; i < n; i++)
+    if (x[i] != expected_number(i))
+      return report_wrong_element("fp64 all-reduce", (float)x[i], (float)expected_number(i),
+                                  (int)(i % (size_t)ranks), ranks);
+  return ERR_OK;
+}
+
 /* Cuts the array into pieces of equal size, or of sizes of which the first is smaller and the last
  * larger than the others: NCCL has other functions for these. */
 static void cut_selftest(size_t *off, size_t n, int ranks, bool is_uneven) {
@@ -250,14 +268,28 @@ static Err run_trial(Allreduce *x, const Trial *t, float *host, size_t n) {
   return allreduce_check_selftest(t->collective, host, x->off[rank], x->off[rank + 1], ranks);
 }
 
-static Err run_selftest(Allreduce *x, size_t n, bool is_sharded) {
+/* Sums n numbers of fp64; `host` (2 n) is working memory. */
+static Err try_numbers(Allreduce *x, float *host, size_t n) {
+  const Backend *b = x->backend;
+  int rank = comm_rank(x->comm), ranks = comm_size(x->comm);
+  double *numbers = (void *)host, *there = (void *)x->selftest;
+  fill_numbers(numbers, n, rank, ranks);
+  b->put(b, there, numbers, n * sizeof *numbers);
+  allreduce_sum_numbers(x, there, n);
+  TRY(allreduce_wait(x));
+  TRY(b->get(b, numbers, there, n * sizeof *numbers));
+  return check_numbers(numbers, n, ranks);
+}
+
+static Err run_selftest(Allreduce *x, size_t n, const AllreduceSpec *spec) {
   const Backend *b = x->backend;
   float *host;
   Err err;
   TRY(mem_alloc(&host, n, sizeof *host));
   TRY_DONE(b->alloc(b, &x->selftest, n * sizeof *host));
   for (size_t i = 0; i < sizeof trials / sizeof *trials && !err; i++)
-    if (is_sharded || trials[i].kind == TRY_SUM) err = run_trial(x, &trials[i], host, n);
+    if (spec->is_sharded || trials[i].kind == TRY_SUM) err = run_trial(x, &trials[i], host, n);
+  if (!err && spec->sums_numbers) err = try_numbers(x, host, n / 2);
 done:
   mem_free(host);
   return err;
@@ -280,7 +312,7 @@ static Err wait_for_queued(void *context) {
 Err allreduce_open(Allreduce *x, const AllreduceSpec *asked) {
   char id[DEVICE_COMM_ID] = {0};
   size_t ranks = (size_t)comm_size(x->comm);
-  size_t selftest = ranks > SELFTEST_ELEMENTS ? ranks : SELFTEST_ELEMENTS;
+  size_t selftest = 2 * ranks > SELFTEST_ELEMENTS ? 2 * ranks : SELFTEST_ELEMENTS;
   DeviceCommSpec spec = {
       .rank = comm_rank(x->comm),
       .size = (int)ranks,
@@ -296,7 +328,7 @@ Err allreduce_open(Allreduce *x, const AllreduceSpec *asked) {
   TRY(x->ops->open(&x->nccl, x->backend, id, &spec));
   comm_set_on_loss(x->comm, abort_nccl, x);
   comm_report(x->comm, OPEN_SECONDS, "NCCL self-test");
-  return run_selftest(x, selftest, asked->is_sharded);
+  return run_selftest(x, selftest, asked);
 }
 
 Err allreduce_finish(Allreduce *x) {
@@ -344,6 +376,17 @@ void allreduce_send_bucket(void *context, size_t bucket) {
   else
     x->ops->all_reduce(x->nccl, x->g + x->off[0], x->off[ranks] - x->off[0]);
   if (is_traced) trace_bucket(x, bucket, start);
+}
+
+void allreduce_sum_numbers(Allreduce *x, double *numbers, size_t n) {
+  x->ops->all_reduce_doubles(x->nccl, numbers, n);
+}
+
+/* A transport without streams of its own blocks here until the other ranks have come. */
+void allreduce_join(Allreduce *x) {
+  comm_begin_wait(x->comm);
+  x->ops->join(x->nccl);
+  comm_end_wait(x->comm);
 }
 
 void allreduce_gather(Allreduce *x, float *array) {

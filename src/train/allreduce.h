@@ -22,6 +22,7 @@ typedef struct {
   bool is_ordered;
   bool bf16;           /* NCCL adds in bf16 */
   bool is_sharded;     /* --shard-optimizer: reduce-scatter and all-gather are used */
+  bool sums_numbers;   /* allreduce_sum_numbers is used */
   size_t max_elements; /* elements of the largest array that is passed to NCCL in one call */
 } AllreduceSpec;
 
@@ -70,6 +71,11 @@ void allreduce_bind(Allreduce *x, Reducer *reducer, float *g, bool is_sharded);
 /* ReduceSpec.send for NCCL: queues the all-reduce of a bucket of g or, with sharding, its
  * reduce-scatter. Does not block. `context` is the Allreduce. */
 void allreduce_send_bucket(void *context, size_t bucket);
+/* Queues an all-reduce of n numbers of fp64 in the backend's memory. Does not block; after allreduce_join
+ * device work queued later sees the sums. */
+void allreduce_sum_numbers(Allreduce *x, double *numbers, size_t n);
+/* Makes device work that is queued later wait for all queued collectives. */
+void allreduce_join(Allreduce *x);
 /* Queues an all-gather of `array` (flat, all parameters): each rank sends the pieces it owns
  * and receives the others. Does not block; device work queued later sees the result. Call
  * allreduce_wait before the next collective and before the host waits for the device: errors

@@ -44,8 +44,13 @@ static Err reduce_and_copy_back(Gradients *q, GradRound round) {
  * every round: --reproducible, where the last round may leave ranks out, uses the host
  * transport. */
 
-static Err wait_for_backward(Gradients *q) {
+void gradients_queue_sum(Gradients *q) {
   reducer_finish(q->reducer);
+  allreduce_join(q->allreduce);
+}
+
+static Err wait_for_backward(Gradients *q) {
+  if (!q->is_sum_queued) reducer_finish(q->reducer);
   return allreduce_wait_inputs(q->allreduce);
 }
 

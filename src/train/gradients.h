@@ -51,6 +51,8 @@ typedef struct {
   GradPath path;
   bool each_round;
   bool overlaps;
+  /* gradients_queue_sum queues what gradients_wait_made would otherwise send. */
+  bool is_sum_queued;
   const Backend *backend;
   Allreduce *allreduce; /* used by GRADS_NCCL */
   /* Divides the gradient into buckets, and each bucket into one piece per rank. */
@@ -80,6 +82,9 @@ void gradients_begin_round(Gradients *q, GradRound round);
 /* Returns the function that backward calls for each complete range of gradients (its context is
  * `reducer`); NULL if the path does not overlap with backward or --overlap is off. */
 GradReady gradients_ready(const Gradients *q);
+/* GRADS_NCCL: queues the sum of the buckets that have not been sent, and makes device work that is
+ * queued later wait for all collectives. Does not block. */
+void gradients_queue_sum(Gradients *q);
 /* Blocks until this rank's gradients of the round are computed and, if the path needs it,
  * copied to the host. Contributors call it after they have queued backward. */
 NODISCARD Err gradients_wait_made(Gradients *q);

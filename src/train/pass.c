@@ -2,6 +2,7 @@
  * optim, graphs. */
 #include "train/pass.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/progress.h"
@@ -22,21 +23,48 @@ void pass_close(Pass *p) {
 /* The functions below queue the work of a graph. For equal keys they must queue the same
  * operations. */
 
+_Static_assert(offsetof(StepNumbers, count) ==
+                   offsetof(StepNumbers, loss) + sizeof((StepNumbers *)0)->loss,
+               "losses and counts are one array");
+_Static_assert(sizeof((StepNumbers *)0)->loss + sizeof((StepNumbers *)0)->count ==
+                   STEP_TOTALS * sizeof(double),
+               "STEP_TOTALS is the number of its elements");
+
+/* Sums losses and counts of this rank with those of the others. The losses are complete when backward
+ * begins: summed before the first gradients, they are there long before these. */
+static void sum_totals(Pass *p) {
+  const Backend *b = p->backend;
+  double *loss = p->now->loss; /* in the backend's memory */
+  b->copy(b, loss, p->model->sums, sizeof p->now->loss);
+  b->zero(b, p->model->sums, sizeof p->now->loss);
+  p->ranks->sum_numbers(p->ranks_context, loss, STEP_TOTALS);
+  p->has_summed = true;
+}
+
+static void mark_ready(void *pass, size_t begin, size_t end) {
+  Pass *p = pass;
+  if (p->ranks && !p->has_summed) sum_totals(p);
+  p->ready(p->context, begin, end);
+}
+
 static void queue_gradients(void *pass) {
   Pass *p = pass;
-  ModelPass run = {p->smoothing, p->scale, p->ready, p->context};
+  ModelPass run = {p->smoothing, p->scale, p->ready ? mark_ready : NULL, p};
+  p->has_summed = false;
   model_run(p->model, (Weights){p->w, p->low}, p->g, &run);
 }
 
 static void queue_update(void *pass) {
-  const Pass *p = pass;
+  Pass *p = pass;
   const Backend *b = p->backend;
   size_t n = p->model->params.padded;
   OptimPiece all = {.n = n, .w = p->w, .m = p->m, .v = p->v, .g = p->g};
   if (p->low != p->w) all.low = p->low;
+  if (p->ranks && !p->has_summed) sum_totals(p);
+  if (p->ranks) p->ranks->finish(p->ranks_context);
   if (p->groups) groups_clear_frozen(p->groups, b, p->g);
   b->square_sums_async(b, p->sums, p->g, n);
-  b->clip(b, p->now, p->sums, norm_units(n), p->model->sums);
+  b->clip(b, p->now, p->sums, norm_units(n), p->ranks ? NULL : p->model->sums);
   optim_update(p->optim, p->groups, b, p->now, &all);
   if (p->e) b->ema(b, p->e, p->w, (double)p->ema, n, p->now);
 }
@@ -112,11 +140,11 @@ Err pass_update(Pass *p, const StepNumbers *now) {
   return run_work(p, UPDATE, queue_update);
 }
 
-Err pass_whole(Pass *p, const void *batch, StepKey key, float scale, const StepNumbers *now) {
+Err pass_whole(Pass *p, const void *batch, StepKey key, float scale, GradReady ready,
+               void *context, const StepNumbers *now) {
   const Backend *b = p->backend;
   b->put(b, p->now, now, sizeof *now);
-  pass_begin(p);
-  return run_batch(p, WHOLE, batch, key, scale, NULL, NULL, queue_whole);
+  return run_batch(p, WHOLE, batch, key, scale, ready, context, queue_whole);
 }
 
 Err pass_end(Pass *p, StepNumbers *now) {

@@ -9,6 +9,15 @@
 #include "model/model.h"
 #include "train/optim.h"
 
+/* What ranks queue before the update, so that the host need not wait for their sums. */
+typedef struct {
+  /* Queues the sum of n numbers over all ranks; they are in the backend's memory. */
+  void (*sum_numbers)(void *context, double *numbers, size_t n);
+  /* Queues the sum of the gradients that `ready` has not sent, and makes work that is queued later wait
+   * for all sums. */
+  void (*finish)(void *context);
+} PassRanks;
+
 /* The caller owns the arrays, which are in the backend's memory. pass_gradients needs w, g and
  * low; pass_update and pass_whole need all. */
 typedef struct {
@@ -17,18 +26,21 @@ typedef struct {
   const OptimSpec *optim; /* must not be NovoGrad */
   /* Weight decay and learning rate of ranges; NULL: one group of all weights. */
   const OptimGroups *groups;
-  float smoothing;     /* label smoothing */
-  float ema;           /* decay of the moving average e */
-  bool without_graphs; /* queue every operation instead of launching CUDA graphs */
-  float *w, *g, *e;    /* (padded) weights; gradients; moving average of w, or NULL */
-  void *low;           /* copy of w in the backend's type; w itself if that is fp32 */
-  float *m, *v;        /* optimizer state; NULL if the optimizer does not have it */
-  double *sums;        /* sums of squares of g, one per NORM_UNIT elements */
+  float smoothing;        /* label smoothing */
+  float ema;              /* decay of the moving average e */
+  bool without_graphs;    /* queue every operation instead of launching CUDA graphs */
+  float *w, *g, *e;       /* (padded) weights; gradients; moving average of w, or NULL */
+  void *low;              /* copy of w in the backend's type; w itself if that is fp32 */
+  float *m, *v;           /* optimizer state; NULL if the optimizer does not have it */
+  double *sums;           /* sums of squares of g, one per NORM_UNIT elements */
+  const PassRanks *ranks; /* NULL: the update does not sum over ranks */
+  void *ranks_context;
   /* Learning rate, norm and losses of the current step; allocated by pass_open. */
   StepNumbers *now;
   GraphCache graphs;
   uint64_t loaded; /* value of model->loads after pass_load; 0: no batch is loaded */
   bool is_first;   /* the next micro-batch is the first of the step and overwrites g */
+  bool has_summed; /* ranks: the sum of the losses is queued */
   /* Arguments of the function that queues the work: */
   float scale;
   GradReady ready;
@@ -56,9 +68,10 @@ void pass_clear(Pass *p);
 NODISCARD Err pass_gradients(Pass *p, const void *batch, StepKey key, float scale,
                              GradReady ready, void *context);
 NODISCARD Err pass_update(Pass *p, const StepNumbers *now);
-/* Runs pass_begin, pass_gradients and pass_update for a step of one micro-batch. */
-NODISCARD Err pass_whole(Pass *p, const void *batch, StepKey key, float scale,
-                         const StepNumbers *now);
+/* Runs pass_gradients of the last micro-batch, then pass_update. A step of one micro-batch is pass_begin
+ * and pass_whole. With `ranks`, now->count has the counts of this rank, including this micro-batch. */
+NODISCARD Err pass_whole(Pass *p, const void *batch, StepKey key, float scale, GradReady ready,
+                         void *context, const StepNumbers *now);
 /* Blocks until the update is complete and returns its numbers. If now->grad_scale is not
  * finite, the update was skipped. */
 NODISCARD Err pass_end(Pass *p, StepNumbers *now);

@@ -45,8 +45,23 @@ static Err new_optimizer_state(ModelState *st, const World *w, const OptimSpec *
 static UpdateKind choose_update(const World *w, const TrainSpec *s) {
   if (s->optim.kind == OPTIM_NOVOGRAD) return UPDATE_BY_WEIGHT;
   if (s->shard) return UPDATE_SHARDED;
+  if (w->grads.path == GRADS_NCCL && world_sums_on_device(s)) return UPDATE_ON_DEVICE;
   return w->grads.path == GRADS_STAY && !w->backend.host ? UPDATE_ON_DEVICE : UPDATE_WHOLE;
 }
+
+/* PassRanks: the sums over the ranks that are queued before the update. */
+
+static void sum_numbers(void *world, double *numbers, size_t n) {
+  World *w = world;
+  allreduce_sum_numbers(&w->allreduce, numbers, n);
+}
+
+static void finish_sums(void *world) {
+  World *w = world;
+  gradients_queue_sum(&w->grads);
+}
+
+static const PassRanks nccl_ranks = {sum_numbers, finish_sums};
 
 Err state_open(ModelState *st, World *w, const TrainSpec *s, uint32_t micro_batches) {
   const Backend *b = &w->backend;
@@ -73,6 +88,11 @@ Err state_open(ModelState *st, World *w, const TrainSpec *s, uint32_t micro_batc
                     .m = st->m,
                     .v = st->v,
                     .sums = st->square_sums};
+  if (st->update == UPDATE_ON_DEVICE && w->grads.path == GRADS_NCCL) {
+    w->grads.is_sum_queued = true;
+    st->pass.ranks = &nccl_ranks;
+    st->pass.ranks_context = w;
+  }
   w->first_timeout = pass_limit(st->model);
   return pass_open(&st->pass);
 }

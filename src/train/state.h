@@ -10,8 +10,8 @@
 
 /* Which rank updates which weights; selected at set-up. */
 typedef enum {
-  /* One rank with a GPU: norm, clipping and update are queued after backward, and the host
-   * waits once per step. */
+  /* One rank with a GPU, or ranks over NCCL: norm, clipping and update of all weights are queued
+   * after backward and, with ranks, after the sums; the host waits once per step. */
   UPDATE_ON_DEVICE,
   UPDATE_WHOLE,     /* every rank updates all weights, with the same result */
   UPDATE_SHARDED,   /* each rank updates the pieces that it owns; an all-gather follows */

@@ -132,7 +132,7 @@ static Err next_batch(Trainer *t, uint32_t number, MicroBatch *m) {
 /* Copies the first batch of the next step to the device while the device computes this step. */
 static Err prefetch_next_step(Trainer *t) {
   if (t->run.at.step + 1 >= t->steps) return ERR_OK;
-  TRY(fetch_batch(t, t->run.at.step + 1, 0, &t->next));
+  TRY(fetch_batch(t, t->run.at.step + 1, world_first_micro_batch(&t->world), &t->next));
   pass_load(&t->state.pass, t->next.batch.data, t->next.key);
   double mark = t->next.got;
   report_progress(t, &mark, "the end of the step", 0);
@@ -360,8 +360,61 @@ static Err step_on_ranks(Trainer *t, double lr, bool with_nan, StepNumbers *now,
   return ERR_OK;
 }
 
-/* A step with UPDATE_ON_DEVICE: everything is queued, and the host waits once, at the end. A
- * step of one micro-batch is one CUDA graph. */
+/* Queues the rank's last micro-batch, the sums over all ranks and the update. */
+static Err run_last_micro_batch(Trainer *t, const Round *r, StepNumbers *now, StepSum *sum) {
+  Gradients *q = &t->world.grads;
+  MicroBatch m;
+  double loss_scale = scaler_factor(&t->run.at.scaler);
+  TRY(next_batch(t, r->micro_batch, &m));
+  inject_delay("slow-compute");
+  gradients_begin_round(q, r->grads);
+  now->loss_scale = loss_scale;
+  now->count[0] = sum->predictions + m.batch.predictions;
+  now->count[1] = sum->examples + m.batch.examples;
+  for (int side = 0; side < 2; side++)
+    now->count[2 + side] = sum->tokens[side] + m.batch.tokens[side];
+  TRY(pass_whole(&t->state.pass, m.batch.data, m.key, (float)loss_scale, gradients_ready(q),
+                 q->reducer, now));
+  end_micro_batch(t, &m, sum);
+  return ERR_OK;
+}
+
+/* Blocks until the update is complete, and returns its numbers. */
+static Err wait_for_update(Trainer *t, StepNumbers *now, double *seconds) {
+  double start = progress_clock();
+  TRY(pass_end(&t->state.pass, now));
+  double end = progress_clock();
+  *seconds += end - start;
+  trace_part(t, "wait for the device", start, end);
+  return ERR_OK;
+}
+
+/* A step with UPDATE_ON_DEVICE of ranks over NCCL. The host queues everything; then it waits, first for
+ * this rank's device and then for the others, so that a rank that hangs is known. */
+static Err step_over_nccl(Trainer *t, bool with_nan, StepNumbers *now, StepSum *sum) {
+  RoundIterator it = {0};
+  Round r;
+  begin_gradients(t, with_nan);
+  while (world_next_round(&t->world, t->micro_batches, &it, &r)) {
+    if (r.is_reduced)
+      TRY(run_last_micro_batch(t, &r, now, sum));
+    else
+      TRY(run_micro_batch(t, r.micro_batch, NULL, sum));
+  }
+  TRY(prefetch_next_step(t));
+  TRY(wait_for_allreduce(t, &r, sum));
+  double mark = progress_clock();
+  report_progress(t, &mark, "the update on the device", r.micro_batch);
+  TRY(wait_for_update(t, now, &sum->update));
+  memcpy(sum->sum, now->loss, sizeof sum->sum);
+  sum->predictions = now->count[0];
+  sum->examples = now->count[1];
+  memcpy(sum->tokens, now->count + 2, sizeof sum->tokens);
+  return ERR_OK;
+}
+
+/* A step with UPDATE_ON_DEVICE of one rank: everything is queued, and the host waits once, at the
+ * end. A step of one micro-batch is one CUDA graph. */
 static Err step_on_device(Trainer *t, bool with_nan, StepNumbers *now, StepSum *sum) {
   Pass *pass = &t->state.pass;
   double loss_scale = scaler_factor(&t->run.at.scaler);
@@ -369,7 +422,8 @@ static Err step_on_device(Trainer *t, bool with_nan, StepNumbers *now, StepSum *
     MicroBatch m;
     TRY(next_batch(t, 0, &m));
     now->grad_divisor = get_grad_divisor(t, m.batch.predictions);
-    TRY(pass_whole(pass, m.batch.data, m.key, (float)loss_scale, now));
+    pass_begin(pass);
+    TRY(pass_whole(pass, m.batch.data, m.key, (float)loss_scale, NULL, NULL, now));
     end_micro_batch(t, &m, sum);
   } else {
     begin_gradients(t, with_nan);
@@ -378,11 +432,7 @@ static Err step_on_device(Trainer *t, bool with_nan, StepNumbers *now, StepSum *
     TRY(pass_update(pass, now));
   }
   TRY(prefetch_next_step(t));
-  double start = progress_clock();
-  TRY(pass_end(pass, now));
-  double end = progress_clock();
-  sum->backward += end - start;
-  trace_part(t, "wait for the device", start, end);
+  TRY(wait_for_update(t, now, &sum->backward));
   memcpy(sum->sum, now->loss, sizeof sum->sum);
   return ERR_OK;
 }
@@ -396,7 +446,9 @@ Err train_step(Trainer *t, double lr, StepSum *sum, bool *is_healthy) {
   double mark = progress_clock();
   report_progress(t, &mark, "beginning", world_first_micro_batch(&t->world));
   bool with_nan = inject_faults(t);
-  if (t->state.update == UPDATE_ON_DEVICE)
+  if (t->state.pass.ranks)
+    TRY(step_over_nccl(t, with_nan, &now, sum));
+  else if (t->state.update == UPDATE_ON_DEVICE)
     TRY(step_on_device(t, with_nan, &now, sum));
   else
     TRY(step_on_ranks(t, lr, with_nan, &now, sum));

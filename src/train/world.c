@@ -88,11 +88,16 @@ Err world_open_device(World *w, const BackendSpec *asked) {
   return w->ranks == 1 ? ERR_OK : compare_devices(w);
 }
 
+bool world_sums_on_device(const TrainSpec *s) {
+  return s->optim.kind != OPTIM_NOVOGRAD && !s->shard;
+}
+
 Err world_open_transport(World *w, const TrainSpec *s) {
   AllreduceSpec spec = {.transport = s->transport,
                         .is_ordered = s->reproducible,
                         .bf16 = s->allreduce_bf16,
                         .is_sharded = s->shard,
+                        .sums_numbers = world_sums_on_device(s),
                         .max_elements = s->bucket / sizeof(float)};
   TRY(allreduce_select(&w->allreduce, w->comm, &w->backend, &spec));
   return allreduce_open(&w->allreduce, &spec);

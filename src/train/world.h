@@ -28,6 +28,9 @@ void world_init(World *w, Comm *comm);
 NODISCARD Err world_open_device(World *w, const BackendSpec *spec);
 /* Selects NCCL or host memory for the all-reduce, and initializes NCCL. */
 NODISCARD Err world_open_transport(World *w, const TrainSpec *spec);
+/* Returns true if NCCL, where it is used, sums losses too, and the update follows on the device without
+ * the host: with one update of all weights. */
+bool world_sums_on_device(const TrainSpec *spec);
 /* Call world_close_transport before the arrays on the device are released, and world_close
  * after that. Both do nothing if not open. */
 void world_close_transport(World *w);

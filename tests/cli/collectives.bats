@@ -92,6 +92,20 @@ load ../ranks/transport
   traffic 1000 --reproducible --allreduce-dtype bf16 --shard-optimizer
 }
 
+# waits STEPS [OPTION…]: prints how often a rank of two waits for its device in a run of so many steps.
+waits() {
+  local steps=$1
+  shift
+  FAKE_WAITS=$T/waits say 2 "$T/waits$steps" --steps "$steps" "$@" > /dev/null && cat "$T/waits"
+}
+
+@test "GPU to GPU: losses and norm stay on the device, and the host waits once in a step" {
+  need_mpi
+  few=$(waits 4)
+  many=$(waits 14)
+  [ $((many - few)) -eq 10 ]
+}
+
 @test "GPU to GPU: after the first step nothing is allocated" {
   need_mpi
   run say 2 "$T/two" --steps 12 --shard-optimizer --system-metrics no

@@ -47,6 +47,7 @@ setup() {
       [ "$status" -eq 0 ] || { echo "$output"; false; }
       [[ "$output" =~ "gradient all-reduce from GPU to GPU by NCCL 2.99.0" ]]
       same_state "$T/host$name" "$T/nccl$name"
+      for field in loss grad_norm tokens learning_rate; do cmp <(figures $field "$T/host$name") <(figures $field "$T/nccl$name"); done
     done
   done
 }
@@ -60,13 +61,14 @@ setup() {
     NCCL_STAND_IN_DIE=$call:$rank say 2 "$T/run-$call" --steps 1000000 --allreduce-transport nccl "$@" > "$T/said-$call" || echo $? > "$T/status-$call"
   }
   shard="--shard-optimizer --bucket-size"
-  kill_rank all-reduce:6 1 &
+  kill_rank all-reduce:5 1 &  # that of the losses, in fp64
+  kill_rank all-reduce:6 0 &
   kill_rank reduce-scatter:9 1 $shard 32k &
   kill_rank all-gather:9 0 $shard 32k &
   kill_rank reduce:8 0 $shard 16k &
   kill_rank broadcast:8 1 $shard 16k &
   wait
-  for call in all-reduce:6 reduce-scatter:9 all-gather:9 reduce:8 broadcast:8; do
+  for call in all-reduce:5 all-reduce:6 reduce-scatter:9 all-gather:9 reduce:8 broadcast:8; do
     status=$(cat "$T/status-$call") output=$(cat "$T/said-$call")
     failed_in_time
     one_error "rank [01] on .*: process [0-9]* died"
@@ -89,6 +91,8 @@ setup() {
   for call in all-gather:1 broadcast:1; do wrong $call all-gather --shard-optimizer; done
   NCCL_STAND_IN_CALLS=$T/calls say 2 "$T/right" --steps 1 --allreduce-transport nccl --shard-optimizer
   [ "$(grep -cE "^rank [01] all-reduce 1 reduce 4 reduce-scatter 1 all-gather 1 broadcast 4$" "$T/calls")" -eq 2 ]
+  # The second all-reduce of the self-test is that of fp64.
+  wrong all-reduce:2 'fp64 all-reduce'
   NCCL_STAND_IN_FAIL=all-reduce:4:1 run say 2 "$T/fail" --steps 100 --allreduce-transport nccl
   failed_in_time
   one_error "rank 1 on .*NCCL failed in a collective: remote process exited or there was a network error (stand-in: failed by"

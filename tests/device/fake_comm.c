@@ -22,7 +22,7 @@
 #define RANKS 8
 #define QUEUE 1024
 
-typedef enum { SUM, SCATTER, GATHER } What;
+typedef enum { SUM, SUM_DOUBLES, SCATTER, GATHER } What;
 typedef struct {
   What what;
   float *x;
@@ -127,6 +127,13 @@ static void all_reduce(DeviceComm *w, float *x, size_t n) {
   enqueue(w, SUM, x, off);
 }
 
+/* The array is exchanged as 2 n floats. */
+static void all_reduce_doubles(DeviceComm *w, double *x, size_t n) {
+  size_t off[RANKS + 1] = {0};
+  for (int r = 1; r <= w->spec.size; r++) off[r] = 2 * n;
+  enqueue(w, SUM_DOUBLES, (float *)x, off);
+}
+
 static void reduce_scatter(DeviceComm *w, float *x, const size_t *off) {
   enqueue(w, SCATTER, x, off);
 }
@@ -151,9 +158,25 @@ static bool all_reached(const DeviceComm *w, const _Atomic unsigned *count, unsi
   return true;
 }
 
+static void add_doubles(const DeviceComm *w, const Operation *o) {
+  double *to = (double *)o->x;
+  for (size_t i = 0; i < o->off[w->spec.size] / 2; i++) {
+    double total = 0, x;
+    for (int r = 0; r < w->spec.size; r++) {
+      memcpy(&x, w->at->data + (size_t)r * w->spec.max_elements + 2 * i, sizeof x);
+      total = r ? total + x : x;
+    }
+    to[i] = total;
+  }
+}
+
 /* Computes the result from the arrays of all ranks into o->x. */
 static void reduce_arrays(const DeviceComm *w, const Operation *o) {
   size_t first = o->off[0], begin = o->off[w->spec.rank], end = o->off[w->spec.rank + 1];
+  if (o->what == SUM_DOUBLES) {
+    add_doubles(w, o);
+    return;
+  }
   if (o->what == SUM) {
     begin = first;
     end = o->off[w->spec.size];
@@ -224,6 +247,7 @@ const DeviceCommOps fake_comm = {.probe = probe_library,
                                  .close = close_comm,
                                  .abort = abort_comm,
                                  .all_reduce = all_reduce,
+                                 .all_reduce_doubles = all_reduce_doubles,
                                  .reduce_scatter = reduce_scatter,
                                  .all_gather = all_gather,
                                  .join = join_streams,

@@ -84,6 +84,7 @@ void exchange_abort(Exchange *x) {
 }
 
 size_t exchange_width(int type) {
+  if (type == EXCHANGE_FP64) return sizeof(double);
   return type == EXCHANGE_BF16 ? sizeof(uint16_t) : sizeof(float);
 }
 
@@ -123,6 +124,20 @@ static const char *find_slot(const Exchange *x, int rank) {
   return x->shared->slot + (size_t)rank * EXCHANGE_SLOT;
 }
 
+static double read_double(const Exchange *x, int rank, size_t i) {
+  double value;
+  memcpy(&value, find_slot(x, rank) + i * sizeof value, sizeof value);
+  return value;
+}
+
+static void add_doubles(const Exchange *x, const ExchangeStep *s, char *to) {
+  for (size_t i = 0; i < s->n; i++) {
+    double sum = read_double(x, 0, i);
+    for (int r = 1; r < x->size; r++) sum += read_double(x, r, i);
+    memcpy(to + i * sizeof sum, &sum, sizeof sum);
+  }
+}
+
 static void add_slots(const Exchange *x, const ExchangeStep *s, char *to) {
   for (size_t i = 0; i < s->n; i++) {
     float sum = read_element(find_slot(x, 0), s->type, i);
@@ -155,6 +170,8 @@ static void read_result(const Exchange *x, const ExchangeStep *s, void *recv) {
   if (!is_receiver) return;
   if (s->kind == EXCHANGE_COPY)
     memcpy(recv, find_slot(x, s->root), s->n * exchange_width(s->type));
+  else if (s->type == EXCHANGE_FP64)
+    add_doubles(x, s, recv);
   else
     add_slots(x, s, recv);
 }

@@ -11,7 +11,7 @@
 #define EXCHANGE_SLOT  ((size_t)1 << 20) /* bytes that a rank can send in one step */
 
 typedef enum { EXCHANGE_ADD, EXCHANGE_COPY } ExchangeKind;
-typedef enum { EXCHANGE_FP32, EXCHANGE_BF16 } ExchangeType;
+typedef enum { EXCHANGE_FP32, EXCHANGE_BF16, EXCHANGE_FP64 } ExchangeType;
 enum { EXCHANGE_ALL = -1 };
 
 /* One step. All ranks must run the same steps in the same order. */
@@ -37,8 +37,8 @@ void exchange_abort(Exchange *x);
 
 size_t exchange_width(int type); /* bytes of an element */
 /* Sends the elements at `send` and writes the result to `recv`; each is ignored if the step does
- * not need it. Waits without a limit for the other ranks. Sums are added in the order of the ranks
- * in fp32; those of bf16 are rounded once, at the end. */
+ * not need it. Waits without a limit for the other ranks. Sums are added in the order of the ranks,
+ * in fp32 or, for elements of fp64, in fp64; those of bf16 are rounded once, at the end. */
 ExchangeResult exchange_run(Exchange *x, const ExchangeStep *step, const void *send,
                             void *recv);
 

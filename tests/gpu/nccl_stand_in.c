@@ -235,10 +235,15 @@ static int enqueue_step(const Call *call, const ExchangeStep *step, Fault fault,
   return e ? fail(CUDA_ERROR, cudaGetErrorString(e)) : NCCL_SUCCESS;
 }
 
+static int find_type(int nccl_type) {
+  if (nccl_type == NCCL_DOUBLE) return EXCHANGE_FP64;
+  return nccl_type == NCCL_BF16 ? EXCHANGE_BF16 : EXCHANGE_FP32;
+}
+
 /* Cuts an array into steps. */
 static int enqueue_array(const Call *call, ExchangeKind kind, int root, Fault fault,
                          const char *from, char *to) {
-  int type = call->type == NCCL_BF16 ? EXCHANGE_BF16 : EXCHANGE_FP32;
+  int type = find_type(call->type);
   size_t width = exchange_width(type), most = EXCHANGE_SLOT / width;
   for (size_t at = 0; at < call->n; at += most) {
     size_t n = call->n - at < most ? call->n - at : most;
@@ -252,7 +257,7 @@ static int enqueue_array(const Call *call, ExchangeKind kind, int root, Fault fa
 /* Reduce-scatter is a reduce to each rank in turn, all-gather a broadcast from each. */
 static int enqueue_pieces(const Call *call, Fault fault) {
   bool gathers = call->kind == ALL_GATHER;
-  size_t bytes = call->n * (call->type == NCCL_BF16 ? 2 : 4);
+  size_t bytes = call->n * exchange_width(find_type(call->type));
   for (int r = 0; r < call->comm->size; r++) {
     const char *from = call->from;
     char *to = call->to;
@@ -282,8 +287,8 @@ static int enqueue_call(const Call *call) {
 
 /* Enqueues the call, or keeps it until the group ends. */
 static int begin_call(Call call, int op) {
-  if (call.type != NCCL_FLOAT && call.type != NCCL_BF16)
-    return fail(INVALID_ARGUMENT, "only fp32 and bf16");
+  if (call.type != NCCL_FLOAT && call.type != NCCL_BF16 && call.type != NCCL_DOUBLE)
+    return fail(INVALID_ARGUMENT, "only fp32, bf16 and fp64");
   if (op != NCCL_ADD) return fail(INVALID_ARGUMENT, "only sums");
   if (call.root < 0 || call.root >= call.comm->size) return fail(INVALID_ARGUMENT, "root");
   if (!group_depth) return enqueue_call(&call);

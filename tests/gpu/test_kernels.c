@@ -170,6 +170,19 @@ static void test_clip(size_t units, int which) {
   expect_near(after[0] == 0 && after[1] == 0 && after[2] == 0, 1, 0, "losses after clip");
 }
 
+/* The losses are in `now`, and the divisor follows from the predictions of all ranks. */
+static void test_clip_of_ranks(double predictions) {
+  BEGIN("clip of ranks, %g predictions", predictions);
+  StepNumbers want = {.max_grad_norm = 0.25, .loss = {5, 6, 7}, .loss_scale = 1024};
+  double sums[300];
+  want.count[0] = predictions;
+  for (size_t u = 0; u < 300; u++) sums[u] = draw_even() * 1e9;
+  StepNumbers *there = device_copy(&want, sizeof want);
+  ref.clip(&ref, &want, sums, 300, NULL);
+  MUST(kernel_clip(there, device_copy(sums, sizeof sums), 300, NULL, 0));
+  expect_exact(there, &want, sizeof want, "clip");
+}
+
 /* Adam in double precision; w, m, v are the initial values. */
 static void adam_in_double(float *w, float *m, float *v, const float *g, size_t n,
                            const AdamStep *s, const StepNumbers *now) {
@@ -559,6 +572,8 @@ static void test_all_kernels(Type type) {
   static const size_t units[] = {1, 255, 257, 1030, 1999};
   for (size_t i = 0; i < 4 * COUNT(units) && type == TYPE_F32; i++) {
     test_clip(units[i / 4], (int)i % 4);
+    test_clip_of_ranks(25000);
+    test_clip_of_ranks(0);
     arrays_free();
   }
   static const size_t matrix[][2] = {{1, 1},      {5, 8},     {300, 40}, {1000, 37},

@@ -27,6 +27,7 @@
 _Static_assert((int)ncclSuccess == (int)NCCL_SUCCESS, "success");
 _Static_assert((int)ncclInProgress == (int)NCCL_IN_PROGRESS, "in progress");
 _Static_assert((int)ncclFloat32 == (int)NCCL_FLOAT, "float");
+_Static_assert((int)ncclFloat64 == (int)NCCL_DOUBLE, "double");
 _Static_assert((int)ncclBfloat16 == (int)NCCL_BF16, "bf16");
 _Static_assert((int)ncclSum == (int)NCCL_ADD, "sum");
 _Static_assert(sizeof(ncclUniqueId) == sizeof(NcclId), "id");

@@ -76,6 +76,23 @@ static void check_order(void) {
   }
 }
 
+/* Numbers of fp64, also with a communicator that rounds gradients to bf16, between other work. */
+static void check_numbers(void) {
+  enum { NUMBERS = 300 };
+  double *numbers = (double *)there, mine[NUMBERS];
+  for (int i = 0; i < NUMBERS; i++) mine[i] = rank + i * 0x1p-40;
+  b.put(&b, copy, mine, sizeof mine);
+  b.copy(&b, numbers, copy, sizeof mine);
+  b.comm->all_reduce_doubles(w, numbers, NUMBERS);
+  b.comm->join(w);
+  b.copy(&b, copy, numbers, sizeof mine);
+  b.zero(&b, numbers, sizeof mine);
+  must(b.get(&b, mine, copy, sizeof mine));
+  wait_for_comm();
+  for (int i = 0; i < NUMBERS; i++)
+    if (mine[i] != size * (size - 1) / 2 + size * (i * 0x1p-40)) die("wrong sum of fp64");
+}
+
 /* Cuts [100, N) into pieces; if they are uneven, the last rank has no element. */
 static void cut(size_t *off, bool is_even) {
   size_t each = (N - 100) / (size_t)size;
@@ -126,6 +143,7 @@ static void run_rank(char (*id)[DEVICE_COMM_ID]) {
     open_comm(id[bf16], bf16);
     check_order();
     check_pieces();
+    check_numbers();
     b.comm->close(w);
   }
   open_comm(id[2], false);

@@ -14,6 +14,7 @@ struct DeviceComm {
 typedef enum {
   WORKS,
   ADDS_WRONGLY,
+  ADDS_NUMBERS_WRONGLY,
   SCATTERS_WRONGLY,
   GATHERS_WRONGLY,
   FAILS,
@@ -22,9 +23,9 @@ typedef enum {
 } Behaviour;
 static Behaviour behaviour;
 static int opened, closed;
-static int scatters, gathers; /* collectives so far */
-static int polls_left;        /* number of polls until the collective is complete */
-static DeviceCommSpec given;  /* argument of the last `open` */
+static int scatters, gathers, number_sums; /* collectives so far */
+static int polls_left;       /* number of polls until the collective is complete */
+static DeviceCommSpec given; /* argument of the last `open` */
 
 static Err probe(char about[64], int *version) {
   *version = 0;
@@ -68,6 +69,14 @@ static void all_reduce(DeviceComm *c, float *x, size_t n) {
   if (behaviour == ADDS_WRONGLY) x[n - 1] += 1;
 }
 
+/* Rounds the last number to fp32. */
+static void all_reduce_doubles(DeviceComm *c, double *numbers, size_t n) {
+  (void)c;
+  polls_left = 3;
+  number_sums++;
+  if (behaviour == ADDS_NUMBERS_WRONGLY) numbers[n - 1] = (double)(float)numbers[n - 1];
+}
+
 static void reduce_scatter(DeviceComm *c, float *x, const size_t *off) {
   (void)c;
   polls_left = 3;
@@ -95,9 +104,17 @@ static Err poll_comm(DeviceComm *c, bool *inputs_ready, bool *done) {
   return ERR_OK;
 }
 
-static const DeviceCommOps fake = {probe,      create_id,  open_comm,      close_comm,
-                                   abort_comm, all_reduce, reduce_scatter, all_gather,
-                                   join,       poll_comm};
+static const DeviceCommOps fake = {.probe = probe,
+                                   .create_id = create_id,
+                                   .open = open_comm,
+                                   .close = close_comm,
+                                   .abort = abort_comm,
+                                   .all_reduce = all_reduce,
+                                   .all_reduce_doubles = all_reduce_doubles,
+                                   .reduce_scatter = reduce_scatter,
+                                   .all_gather = all_gather,
+                                   .join = join,
+                                   .poll = poll_comm};
 
 static Comm *comm;
 static Backend b; /* a CPU backend, which become_gpu() turns into a fake GPU */
@@ -117,6 +134,7 @@ static int set_up(void **state) {
   closed = 0;
   scatters = 0;
   gathers = 0;
+  number_sums = 0;
   return 0;
 }
 
@@ -241,6 +259,31 @@ static void test_allreduce_selftest_rejects_wrong_pieces(void **state) {
   behaviour = GATHERS_WRONGLY;
   assert_int_equal(open_sharded(), ERR_WORK);
   assert_says("NCCL all-gather self-test failed: got 5, expected 1 (from rank 0 of 1)");
+}
+
+/* Opens NCCL for a run that sums losses on the device. */
+static Err open_with_numbers(void) {
+  AllreduceSpec spec = asks_nccl;
+  spec.sums_numbers = true;
+  become_gpu();
+  TRY(allreduce_select(&x, comm, &b, &spec));
+  return allreduce_open(&x, &spec);
+}
+
+static void test_allreduce_selftest_tries_sums_of_numbers(void **state) {
+  (void)state;
+  OK(open_nccl());
+  assert_int_equal(number_sums, 0);
+  allreduce_close(&x);
+  OK(open_with_numbers());
+  assert_int_equal(number_sums, 1);
+}
+
+static void test_allreduce_selftest_rejects_numbers_rounded_to_fp32(void **state) {
+  (void)state;
+  behaviour = ADDS_NUMBERS_WRONGLY;
+  assert_int_equal(open_with_numbers(), ERR_WORK);
+  assert_says("NCCL fp64 all-reduce self-test failed: got 2, expected 2");
 }
 
 static void test_allreduce_selftest_reports_failed_collective(void **state) {
@@ -381,6 +424,8 @@ int main(void) {
       TEST(test_allreduce_selftest_rejects_wrong_sum),
       TEST(test_allreduce_selftest_tries_what_the_run_uses),
       TEST(test_allreduce_selftest_rejects_wrong_pieces),
+      TEST(test_allreduce_selftest_tries_sums_of_numbers),
+      TEST(test_allreduce_selftest_rejects_numbers_rounded_to_fp32),
       TEST(test_allreduce_selftest_reports_failed_collective),
       TEST(test_allreduce_open_failure_is_reported),
       TEST(test_allreduce_without_memory_leaves_nothing_open),

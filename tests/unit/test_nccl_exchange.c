@@ -108,6 +108,23 @@ static void test_exchange_copies_from_one_rank(void **state) {
   run_ranks(8, copy_from_each);
 }
 
+/* The sum has digits that fp32 does not have, and depends on the order. */
+static int add_fp64(int rank, int size) {
+  Exchange *x = exchange_open(path, rank, size);
+  double send[2] = {1 + rank * 0x1p-40, rank == 0 ? 0x1p60 : rank == size - 1 ? -0x1p60 : 1};
+  double recv[2], sum = 0;
+  ExchangeStep s = {EXCHANGE_ADD, EXCHANGE_FP64, EXCHANGE_ALL, 0, 2};
+  if (!x || exchange_run(x, &s, send, recv) != EXCHANGE_DONE) return 1;
+  exchange_close(x);
+  for (int r = 0; r < size; r++) sum += 1 + r * 0x1p-40;
+  return recv[0] != sum || recv[1] != 0;
+}
+
+static void test_exchange_adds_fp64_in_order_of_ranks(void **state) {
+  (void)state;
+  run_ranks(4, add_fp64);
+}
+
 /* 256 + 1 + 1 in bf16 is 258 if the sum is rounded once, 256 if each partial sum is; NaN stays. */
 static int add_bf16(int rank, int size) {
   Exchange *x = exchange_open(path, rank, size);
@@ -177,6 +194,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_exchange_adds_in_order_of_ranks),
       cmocka_unit_test(test_exchange_adds_to_one_rank),
+      cmocka_unit_test(test_exchange_adds_fp64_in_order_of_ranks),
       cmocka_unit_test(test_exchange_copies_from_one_rank),
       cmocka_unit_test(test_exchange_rounds_bf16_once),
       cmocka_unit_test(test_exchange_detects_different_sizes),

@@ -280,9 +280,11 @@ static __global__ void __launch_bounds__(CLIP_LANES)
   }
   /* Thread 0 did the last addition of the reduction itself, so no barrier is needed. */
   if (k) return;
+  if (now->loss_scale > 0)
+    now->grad_divisor = (now->count[0] > 0 ? now->count[0] : 1) * now->loss_scale;
   double norm = sqrt(lane[0]) / now->grad_divisor, most = now->max_grad_norm;
   double by = most > 0 && norm > most ? most / norm : 1;
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < 3 && loss; i++) {
     now->loss[i] = loss[i];
     loss[i] = 0;
   }

@@ -220,6 +220,15 @@ static void all_reduce(DeviceComm *w, float *x, size_t n) {
   release_comm(w);
 }
 
+static void all_reduce_doubles(DeviceComm *w, double *x, size_t n) {
+  if (!lease_take(&w->lease)) return;
+  begin_collective(w);
+  note_result(w, "an all-reduce of losses",
+              nccl.AllReduce(x, x, n, NCCL_DOUBLE, NCCL_ADD, w->comm, w->stream));
+  end_collective(w);
+  release_comm(w);
+}
+
 /* Returns the size of a piece if all are equal, otherwise 0. ncclReduceScatter and ncclAllGather
  * need equal pieces; unequal ones are grouped ncclReduce or ncclBroadcast calls. */
 static size_t equal_piece_size(const DeviceComm *w, const size_t *off) {
@@ -310,6 +319,7 @@ const DeviceCommOps nccl_comm = {.probe = probe_nccl,
                                  .close = close_comm,
                                  .abort = abort_comm,
                                  .all_reduce = all_reduce,
+                                 .all_reduce_doubles = all_reduce_doubles,
                                  .reduce_scatter = reduce_scatter,
                                  .all_gather = all_gather,
                                  .join = join_streams,

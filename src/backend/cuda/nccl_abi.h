@@ -10,7 +10,7 @@
 #define NCCL_LIBRARY "libnccl.so.2"
 
 enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 };
-enum { NCCL_FLOAT = 7, NCCL_BF16 = 9 };
+enum { NCCL_FLOAT = 7, NCCL_DOUBLE = 8, NCCL_BF16 = 9 };
 enum { NCCL_ADD = 0 };
 
 typedef struct NcclComm NcclComm;

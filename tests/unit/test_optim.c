@@ -374,6 +374,24 @@ static void test_optim_clip_scales_to_max_grad_norm(void **state) {
   }
 }
 
+/* With ranks the sums are in now->loss and now->count, and the divisor follows from them. */
+static void test_optim_clip_divides_by_predictions_of_all_ranks(void **state) {
+  (void)state;
+  Backend list[BACKENDS_MOST];
+  int count = backends(list);
+  static const double predictions[] = {48000, 0};
+  for (int i = 0; i < count * 2; i++) {
+    const Backend *b = &list[i / 2];
+    double sums[2] = {9, 16}, divisor = 4 * (i % 2 ? 1 : 48000.0);
+    StepNumbers now = {.loss = {1, 2, 3}, .count = {predictions[i % 2]}, .loss_scale = 4};
+    b->clip(b, &now, sums, 2, NULL);
+    assert_true(now.grad_divisor == divisor);
+    assert_true(now.grad_norm == 5 / divisor);
+    assert_true(now.grad_scale == (float)(1 / divisor));
+    assert_true(now.loss[0] == 1 && now.loss[2] == 3);
+  }
+}
+
 /* If grad_scale is NaN, no array changes. */
 static void test_optim_skipped_update_changes_nothing(void **state) {
   (void)state;
@@ -478,7 +496,7 @@ static void test_optim_every_kind_minimises(void **state) {
   int count = backends(list);
   for (int i = 0; i < 4 * count; i++) {
     float w[N], m[N] = {0}, v[N] = {0}, g[N], bottom[N];
-    double second[1], begin = 0, end = 0;
+    double second[1] = {0}, begin = 0, end = 0;
     draw(w, N, 1), draw(bottom, N, 1);
     for (int step = 0; step <= STEPS; step++) {
       double value = 0, off;
@@ -599,6 +617,7 @@ int main(void) {
       cmocka_unit_test(test_optim_grad_norm_same_bits_for_any_sharding),
       cmocka_unit_test(test_optim_grad_norm_of_nan_or_inf_is_not_finite),
       cmocka_unit_test(test_optim_clip_scales_to_max_grad_norm),
+      cmocka_unit_test(test_optim_clip_divides_by_predictions_of_all_ranks),
       cmocka_unit_test(test_optim_skipped_update_changes_nothing),
       cmocka_unit_test(test_optim_novograd_norms_each_weight),
       cmocka_unit_test(test_novograd_first_update_starts_the_second_moment),

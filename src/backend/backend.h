@@ -346,7 +346,7 @@ typedef struct Backend {
   /* CUDA graphs; NULL if not supported. Between graph_begin and graph_end operations are
    * captured, not executed. Capture only operations whose shapes were executed before, and none
    * of reserve, alloc, release, put, get, sync and square_sums; graph_end returns an error if one
-   * was called. graph_launch executes the graph on the captured arrays, with their current
+   * was called, and no graph (NULL) if no operation was. graph_launch executes the graph on the captured arrays, with their current
    * contents. */
   Err (*graph_begin)(const struct Backend *);
   Err (*graph_end)(const struct Backend *, Graph **);

@@ -275,7 +275,7 @@ static Err try_numbers(Allreduce *x, float *host, size_t n) {
   double *numbers = (void *)host, *there = (void *)x->selftest;
   fill_numbers(numbers, n, rank, ranks);
   b->put(b, there, numbers, n * sizeof *numbers);
-  allreduce_sum_numbers(x, there, n);
+  x->ops->all_reduce_doubles(x->nccl, there, n);
   TRY(allreduce_wait(x));
   TRY(b->get(b, numbers, there, n * sizeof *numbers));
   return check_numbers(numbers, n, ranks);
@@ -289,7 +289,7 @@ static Err run_selftest(Allreduce *x, size_t n, const AllreduceSpec *spec) {
   TRY_DONE(b->alloc(b, &x->selftest, n * sizeof *host));
   for (size_t i = 0; i < sizeof trials / sizeof *trials && !err; i++)
     if (spec->is_sharded || trials[i].kind == TRY_SUM) err = run_trial(x, &trials[i], host, n);
-  if (!err && spec->sums_numbers) err = try_numbers(x, host, n / 2);
+  if (!err && spec->sums_totals) err = try_numbers(x, host, n / 2);
 done:
   mem_free(host);
   return err;
@@ -365,7 +365,21 @@ static void trace_bucket(Allreduce *x, size_t bucket, double start) {
              (TraceArgs){{{TRACE_BUCKET, (double)bucket}, {TRACE_BYTES, bytes}}});
 }
 
-void allreduce_send_bucket(void *context, size_t bucket) {
+void allreduce_bind_pass(Allreduce *x, GraphCache *graphs, double *totals, size_t n) {
+  x->graphs = graphs;
+  x->totals = totals;
+  x->totals_n = n;
+}
+
+/* Calls act(x, number) now or, in captured work, at each launch. */
+static void queue_action(Allreduce *x, GraphAction act, size_t number) {
+  if (x->graphs)
+    graphs_act(x->graphs, x->backend, act, x, number);
+  else
+    act(x, number);
+}
+
+static void send_bucket(void *context, size_t bucket) {
   Allreduce *x = context;
   int ranks = comm_size(x->comm);
   bool is_traced = trace_is_on(x->trace);
@@ -378,15 +392,31 @@ void allreduce_send_bucket(void *context, size_t bucket) {
   if (is_traced) trace_bucket(x, bucket, start);
 }
 
-void allreduce_sum_numbers(Allreduce *x, double *numbers, size_t n) {
-  x->ops->all_reduce_doubles(x->nccl, numbers, n);
+void allreduce_send_bucket(void *context, size_t bucket) {
+  queue_action(context, send_bucket, bucket);
+}
+
+static void sum_totals(void *context, size_t number) {
+  Allreduce *x = context;
+  (void)number;
+  x->ops->all_reduce_doubles(x->nccl, x->totals, x->totals_n);
+}
+
+void allreduce_sum_totals(Allreduce *x) {
+  queue_action(x, sum_totals, 0);
 }
 
 /* A transport without streams of its own blocks here until the other ranks have come. */
-void allreduce_join(Allreduce *x) {
+static void join_streams(void *context, size_t number) {
+  Allreduce *x = context;
+  (void)number;
   comm_begin_wait(x->comm);
   x->ops->join(x->nccl);
   comm_end_wait(x->comm);
+}
+
+void allreduce_join(Allreduce *x) {
+  queue_action(x, join_streams, 0);
 }
 
 void allreduce_gather(Allreduce *x, float *array) {

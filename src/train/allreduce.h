@@ -3,12 +3,13 @@
  *         --reproducible, which needs a fixed order of additions.
  *   host  through host memory (comm/reduce.h). Always available.
  * Threads: the main thread, except that the communication thread aborts NCCL when a rank is lost.
- * Depends on backend/device_comm.h, comm/reduce.h, monitor/trace.h. */
+ * Depends on backend/device_comm.h, comm/reduce.h, monitor/trace.h, graphs. */
 #ifndef TRAIN_ALLREDUCE_H
 #define TRAIN_ALLREDUCE_H
 
 #include "backend/backend.h"
 #include "backend/device_comm.h"
+#include "backend/graphs.h"
 #include "comm/reduce.h"
 #include "monitor/trace.h"
 
@@ -22,7 +23,7 @@ typedef struct {
   bool is_ordered;
   bool bf16;           /* NCCL adds in bf16 */
   bool is_sharded;     /* --shard-optimizer: reduce-scatter and all-gather are used */
-  bool sums_numbers;   /* allreduce_sum_numbers is used */
+  bool sums_totals;    /* allreduce_sum_totals is used */
   size_t max_elements; /* elements of the largest array that is passed to NCCL in one call */
 } AllreduceSpec;
 
@@ -43,6 +44,11 @@ typedef struct {
   float *g;
   bool is_sharded;
   size_t *off; /* (ranks + 1) working memory: offsets of the pieces of a bucket */
+  /* Set by allreduce_bind_pass: */
+  GraphCache
+      *graphs; /* queues the collectives between the parts of graphs; NULL: none are captured */
+  double *totals; /* (totals_n) numbers of a step, in the backend's memory */
+  size_t totals_n;
 } Allreduce;
 
 /* Selects the transport. Every rank calls it, and all select the same one. Fails with ERR_USAGE
@@ -71,9 +77,12 @@ void allreduce_bind(Allreduce *x, Reducer *reducer, float *g, bool is_sharded);
 /* ReduceSpec.send for NCCL: queues the all-reduce of a bucket of g or, with sharding, its
  * reduce-scatter. Does not block. `context` is the Allreduce. */
 void allreduce_send_bucket(void *context, size_t bucket);
-/* Queues an all-reduce of n numbers of fp64 in the backend's memory. Does not block; after allreduce_join
- * device work queued later sees the sums. */
-void allreduce_sum_numbers(Allreduce *x, double *numbers, size_t n);
+/* Makes the functions below queue collectives by graphs_act, so that they may be called in captured
+ * work; sets the numbers that allreduce_sum_totals sums. */
+void allreduce_bind_pass(Allreduce *x, GraphCache *graphs, double *totals, size_t n);
+/* Queues an all-reduce of the totals in fp64. Does not block; after allreduce_join device work queued
+ * later sees the sums. */
+void allreduce_sum_totals(Allreduce *x);
 /* Makes device work that is queued later wait for all queued collectives. */
 void allreduce_join(Allreduce *x);
 /* Queues an all-gather of `array` (flat, all parameters): each rank sends the pieces it owns

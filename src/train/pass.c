@@ -34,10 +34,9 @@ _Static_assert(sizeof((StepNumbers *)0)->loss + sizeof((StepNumbers *)0)->count 
  * begins: summed before the first gradients, they are there long before these. */
 static void sum_totals(Pass *p) {
   const Backend *b = p->backend;
-  double *loss = p->now->loss; /* in the backend's memory */
-  b->copy(b, loss, p->model->sums, sizeof p->now->loss);
+  b->copy(b, p->now->loss, p->model->sums, sizeof p->now->loss);
   b->zero(b, p->model->sums, sizeof p->now->loss);
-  p->ranks->sum_numbers(p->ranks_context, loss, STEP_TOTALS);
+  p->ranks->sum_totals(p->ranks_context);
   p->has_summed = true;
 }
 
@@ -78,7 +77,7 @@ static void queue_whole(void *pass) {
  * does not depend on the batch. */
 static Err run_work(Pass *p, uint32_t kind, void (*work)(void *)) {
   GraphKey key = {.kind = kind};
-  if (p->without_graphs || p->ready) {
+  if (p->without_graphs) {
     work(p);
     return ERR_OK;
   }

@@ -9,10 +9,11 @@
 #include "model/model.h"
 #include "train/optim.h"
 
-/* What ranks queue before the update, so that the host need not wait for their sums. */
+/* What ranks queue before the update, so that the host need not wait for their sums. Both functions
+ * queue collectives by graphs_act. */
 typedef struct {
-  /* Queues the sum of n numbers over all ranks; they are in the backend's memory. */
-  void (*sum_numbers)(void *context, double *numbers, size_t n);
+  /* Queues the sum of now->loss and now->count over all ranks. */
+  void (*sum_totals)(void *context);
   /* Queues the sum of the gradients that `ready` has not sent, and makes work that is queued later wait
    * for all sums. */
   void (*finish)(void *context);
@@ -62,7 +63,8 @@ double pass_limit(const Model *model);
 /* A step consists of pass_begin, pass_gradients for each micro-batch, pass_update and pass_end.
  * g accumulates the gradients of scale * loss. The first micro-batch overwrites g, so g need
  * not be cleared; key.first is ignored. After pass_clear, which sets g to zero, the first one
- * adds too. `ready`: see ModelPass; if it is not NULL, no CUDA graph is used. */
+ * adds too. `ready`: see ModelPass; if CUDA graphs are used, it must queue collectives by graphs_act and
+ * have no other effect that counts, as it is not called when a graph is launched. */
 void pass_begin(Pass *p);
 void pass_clear(Pass *p);
 NODISCARD Err pass_gradients(Pass *p, const void *batch, StepKey key, float scale,

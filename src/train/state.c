@@ -51,9 +51,9 @@ static UpdateKind choose_update(const World *w, const TrainSpec *s) {
 
 /* PassRanks: the sums over the ranks that are queued before the update. */
 
-static void sum_numbers(void *world, double *numbers, size_t n) {
+static void sum_totals(void *world) {
   World *w = world;
-  allreduce_sum_numbers(&w->allreduce, numbers, n);
+  allreduce_sum_totals(&w->allreduce);
 }
 
 static void finish_sums(void *world) {
@@ -61,7 +61,19 @@ static void finish_sums(void *world) {
   gradients_queue_sum(&w->grads);
 }
 
-static const PassRanks nccl_ranks = {sum_numbers, finish_sums};
+static const PassRanks nccl_ranks = {sum_totals, finish_sums};
+
+/* Actions of a pass beside the buckets: the sum of the totals, and the join. */
+#define OTHER_ACTIONS 2
+
+static void queue_sums_in_pass(ModelState *st, World *w) {
+  Pass *p = &st->pass;
+  w->grads.is_sum_queued = true;
+  p->graphs.max_actions = reducer_pieces(w->grads.reducer) + OTHER_ACTIONS;
+  p->ranks = &nccl_ranks;
+  p->ranks_context = w;
+  allreduce_bind_pass(&w->allreduce, &p->graphs, p->now->loss, STEP_TOTALS);
+}
 
 Err state_open(ModelState *st, World *w, const TrainSpec *s, uint32_t micro_batches) {
   const Backend *b = &w->backend;
@@ -72,29 +84,26 @@ Err state_open(ModelState *st, World *w, const TrainSpec *s, uint32_t micro_batc
   TRY(new_optimizer_state(st, w, &s->optim));
   TRY(groups_new(&st->groups, &st->model->params, &s->groups));
   st->model->frozen_layers = s->groups.freeze_layers;
-  st->pass = (Pass){.backend = b,
-                    .model = st->model,
-                    .optim = &s->optim,
-                    .groups = &st->groups,
-                    .smoothing = s->smoothing,
-                    .ema = s->ema,
-                    /* NCCL collectives are queued between the kernels of backward, which is not
-                     * possible in a CUDA graph. */
-                    .without_graphs = w->grads.path == GRADS_NCCL,
-                    .w = st->w,
-                    .g = w->grads.g,
-                    .e = st->e,
-                    .low = st->low,
-                    .m = st->m,
-                    .v = st->v,
-                    .sums = st->square_sums};
-  if (st->update == UPDATE_ON_DEVICE && w->grads.path == GRADS_NCCL) {
-    w->grads.is_sum_queued = true;
-    st->pass.ranks = &nccl_ranks;
-    st->pass.ranks_context = w;
-  }
+  st->pass =
+      (Pass){.backend = b,
+             .model = st->model,
+             .optim = &s->optim,
+             .groups = &st->groups,
+             .smoothing = s->smoothing,
+             .ema = s->ema,
+             /* The host sends buckets after backward, whether a graph has sent them or not. */
+             .without_graphs = w->grads.path == GRADS_NCCL && st->update != UPDATE_ON_DEVICE,
+             .w = st->w,
+             .g = w->grads.g,
+             .e = st->e,
+             .low = st->low,
+             .m = st->m,
+             .v = st->v,
+             .sums = st->square_sums};
   w->first_timeout = pass_limit(st->model);
-  return pass_open(&st->pass);
+  TRY(pass_open(&st->pass));
+  if (st->update == UPDATE_ON_DEVICE && w->grads.path == GRADS_NCCL) queue_sums_in_pass(st, w);
+  return ERR_OK;
 }
 
 void state_close(ModelState *st, const World *w) {

@@ -97,7 +97,7 @@ Err world_open_transport(World *w, const TrainSpec *s) {
                         .is_ordered = s->reproducible,
                         .bf16 = s->allreduce_bf16,
                         .is_sharded = s->shard,
-                        .sums_numbers = world_sums_on_device(s),
+                        .sums_totals = world_sums_on_device(s),
                         .max_elements = s->bucket / sizeof(float)};
   TRY(allreduce_select(&w->allreduce, w->comm, &w->backend, &spec));
   return allreduce_open(&w->allreduce, &spec);

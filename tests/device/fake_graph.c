@@ -341,11 +341,17 @@ static Err graph_begin(const Backend *b) {
 
 static Err graph_end(const Backend *b, Graph **out) {
   (void)b;
-  *out = capturing;
+  *out = NULL;
+  if (!capturing) return err_set(ERR_WORK, "fake GPU: nothing is captured");
+  if (capturing->count) {
+    *out = capturing;
+    captured++;
+    alive++;
+  } else {
+    free(capturing);
+  }
   capturing = NULL;
-  captured++;
-  alive++;
-  return (*out)->count ? ERR_OK : err_set(ERR_WORK, "fake GPU: an empty graph");
+  return ERR_OK;
 }
 
 static void graph_launch(const Backend *b, Graph *r) {

@@ -52,6 +52,13 @@ compare() {
   ranks "$n" "host$name" --steps 8 --allreduce-transport host "$@" && same "nccl$name" "host$name"
 }
 
+# graphs N: trains with and without graphs; buckets are reduced between the parts of a graph
+graphs() {
+  local way=(--steps 60 --micro-batches "$(($1 > 2 ? $1 : 3))" --bucket-size 256k --allreduce-transport nccl --loss-scale dynamic --ema-decay 0.9)
+  TRIREME_FAULT=nan:50:0 ranks "$1" "graphs$1" "${way[@]}" &&
+    TRIREME_FAULT=nan:50:0 TRIREME_GRAPH=0 ranks "$1" "plain$1" "${way[@]}" && same "graphs$1" "plain$1"
+}
+
 # used NAME COLLECTIVE…: every rank called each of these collectives more often than the self-test does
 used() {
   local name=$1 what
@@ -85,6 +92,7 @@ for n in "${counts[@]}"; do
   check "$n ranks: streams, buckets, pieces and an abort" env TRIREME_PLUGIN_PATH="$build" "$build/tests/nccl_ranks" "$n"
   equal="--shard-optimizer --bucket-size $((16 * n))k"  # buckets of one unit (16 kB) for each rank
   check "$n ranks: all-reduce in many buckets, the bits of the host" compare "$n" "$n" --bucket-size 32k
+  check "$n ranks: steps as graphs, the bits of steps without" graphs "$n"
   check "$n ranks: a sharded optimizer, the bits of the host" compare "$n" "equal$n" $equal
   check "$n ranks: reduce-scatter and all-gather were used" used "equal$n" reduce-scatter all-gather
   # One rank alone rounds its gradients to bf16 through NCCL, but not through the host.
@@ -93,6 +101,7 @@ for n in "${counts[@]}"; do
     compare "$n" "narrow$n" --shard-optimizer --allreduce-dtype bf16 --ema-decay 0.9
   check "$n ranks: reduce and broadcast were used" used "narrow$n" reduce broadcast
   check "$n ranks: one is killed in an all-reduce" killed "$n" $((n - 1)) all-reduce:6
+  check "$n ranks: one is killed in an all-reduce between graphs" killed "$n" 0 all-reduce:90 --micro-batches "$n"
   check "$n ranks: one is killed in a reduce-scatter" killed "$n" 1 reduce-scatter:20 $equal
   check "$n ranks: one is killed in an all-gather" killed "$n" 0 all-gather:20 $equal
   check "$n ranks: one is killed in a reduce" killed "$n" 1 reduce:8 --shard-optimizer

@@ -264,7 +264,7 @@ static void test_allreduce_selftest_rejects_wrong_pieces(void **state) {
 /* Opens NCCL for a run that sums losses on the device. */
 static Err open_with_numbers(void) {
   AllreduceSpec spec = asks_nccl;
-  spec.sums_numbers = true;
+  spec.sums_totals = true;
   become_gpu();
   TRY(allreduce_select(&x, comm, &b, &spec));
   return allreduce_open(&x, &spec);

@@ -165,6 +165,83 @@ static void test_graphs_backend_without_graphs_queues_each_time(void **state) {
   graphs_free(&r, &plain);
 }
 
+/* Work with actions: 1, act 61, 2, act 62, act 63, 3. Operations and actions append to `order`. */
+static int order[20], ordered;
+
+static void act(void *context, size_t number) {
+  assert_false(seen.is_capturing);
+  assert_ptr_equal(context, order);
+  order[ordered++] = (int)number;
+}
+
+static void do_operation(int number) {
+  if (!seen.is_capturing)
+    order[ordered++] = number;
+  else
+    seen.noted = number;
+}
+
+static Err end_ordered(const Backend *b, Graph **out) {
+  if (seen.noted >= 0) return end_capture(b, out);
+  seen.is_capturing = false;
+  *out = NULL; /* no operation was captured */
+  return ERR_OK;
+}
+
+static void launch_ordered(const Backend *b, Graph *r) {
+  (void)b;
+  order[ordered++] = r->work;
+}
+
+static const Backend ordering = {.graph_begin = begin_capture,
+                                 .graph_end = end_ordered,
+                                 .graph_launch = launch_ordered,
+                                 .graph_free = drop};
+
+static void work_with_actions(void *cache) {
+  do_operation(1);
+  graphs_act(cache, &ordering, act, order, 61);
+  do_operation(2);
+  graphs_act(cache, &ordering, act, order, 62);
+  graphs_act(cache, &ordering, act, order, 63);
+  do_operation(3);
+}
+
+static void test_graphs_actions_run_between_parts(void **state) {
+  (void)state;
+  static const int expected[] = {1, 61, 2, 62, 63, 3};
+  GraphCache r = {.max_actions = 3};
+  memset(&seen, 0, sizeof seen);
+  for (int i = 0; i < 4; i++) {
+    ordered = 0;
+    OK(graphs_run(&r, &ordering, (GraphKey){0}, work_with_actions, &r));
+    assert_int_equal(ordered, 6);
+    assert_memory_equal(order, expected, sizeof expected);
+    assert_int_equal(r.captured, i > 0 ? 3 : 0);
+  }
+  assert_int_equal(seen.live, 3);
+  ordered = 0;
+  graphs_act(&r, &ordering, act, order, 64); /* outside of graphs_run */
+  assert_int_equal(order[0], 64);
+  graphs_free(&r, &ordering);
+  assert_int_equal(seen.live, 0);
+}
+
+/* The capture fails in the first part, or in more parts than there is room for. */
+static void test_graphs_failed_part_is_an_error(void **state) {
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    GraphCache r = {.max_actions = i ? 2 : 3};
+    memset(&seen, 0, sizeof seen);
+    ordered = 0;
+    OK(graphs_run(&r, &ordering, (GraphKey){0}, work_with_actions, &r));
+    seen.refuses = i == 0;
+    assert_int_equal(graphs_run(&r, &ordering, (GraphKey){0}, work_with_actions, &r), ERR_WORK);
+    graphs_free(&r, &ordering);
+    assert_int_equal(seen.live, 0);
+  }
+}
+
 static void test_graphs_failed_capture_is_an_error(void **state) {
   (void)state;
   GraphCache r = {0};
@@ -183,6 +260,8 @@ int main(void) {
       cmocka_unit_test(test_graphs_full_cache_drops_least_recently_used),
       cmocka_unit_test(test_graphs_free_forgets_keys_and_keeps_counts),
       cmocka_unit_test(test_graphs_backend_without_graphs_queues_each_time),
+      cmocka_unit_test(test_graphs_actions_run_between_parts),
+      cmocka_unit_test(test_graphs_failed_part_is_an_error),
       cmocka_unit_test(test_graphs_failed_capture_is_an_error),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

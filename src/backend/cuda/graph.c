@@ -32,12 +32,18 @@ static Err graph_begin(const Backend *b) {
 static Err graph_end(const Backend *b, Graph **out) {
   Cuda *c = cuda_of(b);
   cudaGraph_t graph = NULL;
+  size_t nodes = 0;
   Graph *r = NULL;
   *out = NULL;
   set_capturing(c, false);
   /* Ends the capture even after an error, so that the stream executes again. The error of the
    * operation that failed is kept, because it is more specific than that of the capture. */
   cuda_note(c, "a graph capture", cudaStreamEndCapture(c->stream, &graph));
+  if (!c->failed.code) cuda_note(c, "a graph capture", cudaGraphGetNodes(graph, NULL, &nodes));
+  if (!c->failed.code && nodes == 0) {
+    cudaGraphDestroy(graph);
+    return ERR_OK;
+  }
   if (!c->failed.code) cuda_note_err(c, mem_alloc(&r, 1, sizeof *r));
   if (!c->failed.code)
     cuda_note(c, "instantiating a graph", cudaGraphInstantiateWithFlags(&r->graph, graph, 0));

@@ -109,13 +109,13 @@ typedef struct {
   double grad_norm; /* norm of the mean gradient, before clipping */
   /* sums computed by `loss` or `head_loss`: smoothed, plain, correct predictions */
   double loss[3];
-  /* Predictions, examples, and tokens of both sides: those of this rank until `loss` and `count`, which
-   * are one array of STEP_TOTALS numbers, are summed over the ranks. */
-  double count[4];
+  /* Predictions, and numbers of the caller: those of this rank until `loss` and `count`, which are one
+   * array of STEP_TOTALS numbers, are summed over the ranks. */
+  double count[7];
   /* Not 0: `clip` computes grad_divisor, as only the device knows the predictions of all ranks. */
   double loss_scale;
 } StepNumbers;
-#define STEP_TOTALS 7 /* elements of StepNumbers.loss and StepNumbers.count */
+#define STEP_TOTALS 10 /* elements of StepNumbers.loss and StepNumbers.count */
 
 /* A range of the flat parameters with its own settings of the optimizer. */
 typedef struct {

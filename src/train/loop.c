@@ -19,6 +19,7 @@
 #include "train/rank_times.h"
 #include "train/snapshot.h"
 #include "train/step.h"
+#include "train/stopping.h"
 #include "train/validate.h"
 
 #define PROGRESS_PERIOD 10 /* seconds without output after which a progress line is printed */
@@ -47,12 +48,6 @@ static void trace_step(Trainer *t, uint64_t step, double start) {
   if (!trace_is_on(t->tracing.trace)) return;
   snprintf(name, sizeof name, "step %" PRIu64, step);
   trace_part(t, name, step, start);
-}
-
-/* Returns the seconds until --max-time ends this process; earlier processes of the run do not
- * count. */
-static double get_seconds_left(const Trainer *t) {
-  return t->spec->seconds - (progress_clock() - t->run.call_began);
 }
 
 static void begin_record(Trainer *t) {
@@ -160,7 +155,7 @@ static Err log_step(Trainer *t, double lr) {
   double took = progress_clock() - t->since_start, n = (double)s->steps;
   double loss = get_shown_loss(t, s);
   double left = (double)(t->steps - t->run.at.step) * took / n;
-  if (t->spec->seconds > 0) left = fmin(left, fmax(get_seconds_left(t), 0));
+  if (t->spec->seconds > 0) left = fmin(left, fmax(stopping_seconds_left(t), 0));
   if (world_is_writer(&t->world)) {
     char perplexity[32] = "", predictions[64] = "", comm[48] = "", time[32], remaining[32];
     if (kind->has_perplexity) snprintf(perplexity, sizeof perplexity, "  ppl %.4g", exp(loss));
@@ -434,21 +429,11 @@ static bool is_ready_to_copy(const Run *run) {
   return false;
 }
 
-/* Decides with a collective, so that all ranks stop at the same step: a signal may reach any
- * rank, and only rank 0 knows the time limit and the best score. */
 static bool must_stop(Trainer *t, TrainResult *r) {
-  enum { SIGNAL, TIME, PATIENCE, REASONS };
-  double flags[REASONS] = {[SIGNAL] = stop_asked()};
-  if (world_is_writer(&t->world)) {
-    flags[TIME] = t->spec->seconds > 0 && get_seconds_left(t) <= 0;
-    flags[PATIENCE] = t->run.is_out_of_patience;
-  }
   double start = progress_clock();
-  comm_sum(t->world.comm, "reasons to stop", flags, REASONS);
+  bool is_over = stopping_decide(t, r);
   trace_part(t, "agree to go on", t->run.at.step, start);
-  r->stopped = flags[SIGNAL] > 0;
-  r->early = flags[PATIENCE] > 0;
-  return r->stopped || flags[TIME] > 0 || r->early;
+  return is_over;
 }
 
 /* Reports to the launcher that the first step since the start of this process is complete. */
@@ -503,6 +488,7 @@ static Err finish_step(Trainer *t, const StepSum *step, double lr) {
   if (!is_validation_due(t)) return ERR_OK;
   start = progress_clock();
   TRY(run_validation(t));
+  t->has_stop_sum = false; /* the patience of rank 0 may have ended */
   trace_part(t, "validation", t->run.at.step, start);
   return ERR_OK;
 }

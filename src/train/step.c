@@ -16,11 +16,14 @@
 #include "base/progress.h"
 #include "base/rng.h"
 #include "base/stop.h"
+#include "train/stopping.h"
 
 #define STALL_SECONDS 8 /* seconds by which the injected fault "stall" delays the data */
 
 _Static_assert(sizeof((StepSum *)0)->sum == sizeof((StepNumbers *)0)->loss,
                "the backend writes as many sums of losses as a model has");
+_Static_assert(sizeof((StepNumbers *)0)->count == (4 + STOP_REASONS) * sizeof(double),
+               "predictions, examples, tokens and reasons to stop are summed over the ranks");
 
 /* Reports to the other ranks what this rank is doing, and after how many seconds it counts as
  * hung. */
@@ -373,6 +376,7 @@ static Err run_last_micro_batch(Trainer *t, const Round *r, StepNumbers *now, St
   now->count[1] = sum->examples + m.batch.examples;
   for (int side = 0; side < 2; side++)
     now->count[2 + side] = sum->tokens[side] + m.batch.tokens[side];
+  stopping_vote(t, now->count + 4);
   TRY(pass_whole(&t->state.pass, m.batch.data, m.key, (float)loss_scale, gradients_ready(q),
                  q->reducer, now));
   end_micro_batch(t, &m, sum);
@@ -410,6 +414,7 @@ static Err step_over_nccl(Trainer *t, bool with_nan, StepNumbers *now, StepSum *
   sum->predictions = now->count[0];
   sum->examples = now->count[1];
   memcpy(sum->tokens, now->count + 2, sizeof sum->tokens);
+  stopping_take_sum(t, now->count + 4);
   return ERR_OK;
 }
 

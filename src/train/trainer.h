@@ -3,6 +3,7 @@
  * only those above it:
  *
  *   fit.c         batch size and memory
+ *   stopping.c    reasons to end the run early
  *   step.c        one step
  *   histograms.c  histograms of weights and gradients
  *   snapshot.c    saves the state to a checkpoint and restores it
@@ -39,6 +40,9 @@ typedef struct {
   uint64_t steps, skipped;
 } StepSum;
 
+/* Reasons to end a run before its last step (stopping.h). */
+enum { STOP_SIGNAL, STOP_TIME, STOP_PATIENCE, STOP_REASONS };
+
 /* A micro-batch of this rank, and times for the metrics. */
 typedef struct {
   uint32_t number; /* number within the step */
@@ -63,6 +67,8 @@ typedef struct {
   /* First micro-batch of the next step, fetched ahead; batch.data is NULL if there is none. */
   MicroBatch next;
   Health health;
+  bool has_stop_sum; /* stop_sum is that of the last step */
+  double stop_sum[STOP_REASONS];
   StepSum since; /* sums over the steps since the last record of the metrics */
   double since_start;
   double shown; /* time of the last progress line */

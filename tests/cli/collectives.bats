@@ -129,6 +129,28 @@ waits() {
   done
 }
 
+@test "GPU to GPU: all ranks stop at the same step, by --patience, --max-time and after a signal" {
+  need_mpi
+  for way in host nccl; do
+    say 2 "$T/patience-$way" --steps 60 --valid-every 3 --patience 1 --lr 1e-9 --allreduce-transport $way > "$T/said" || { cat "$T/said"; false; }
+    [ "$(last_step "$T/patience-$way")" -lt 60 ]
+  done
+  same_state "$T/patience-host" "$T/patience-nccl"
+  say 2 "$T/time" --steps 100000000 --max-time 2s > "$T/said" || { cat "$T/said"; false; }
+  [ -f "$T/time/checkpoints/latest/weights.safetensors" ]
+  say 2 "$T/signal" --steps 100000000 > "$T/said" &
+  until_there "$T/signal/metrics.jsonl"
+  for pid in $(pgrep -f "^$TRIREME train .*--run $T/signal( |\$)"); do
+    if tr '\0' '\n' < "/proc/$pid/environ" | grep -qx "OMPI_COMM_WORLD_RANK=1"; then kill -INT "$pid"; fi
+  done
+  code=0
+  wait $! || code=$?
+  cat "$T/said"
+  [ $code -eq 3 ]  # stopped
+  grep -q "^stopped at step" "$T/said"
+  [ -f "$T/signal/checkpoints/latest/weights.safetensors" ]
+}
+
 @test "GPU to GPU: after the first step nothing is allocated" {
   need_mpi
   run say 2 "$T/two" --steps 12 --shard-optimizer --system-metrics no

@@ -235,6 +235,8 @@ const OptSpec cmd_general_options[] = {
         "each rank; host through host memory; auto is nccl where it is available"),
     BYTES("bucket-size", "SIZE", "8M", 16384, 1073741824.0, "train plan", "Ranks",
           "Bytes of gradients in one all-reduce; buckets are sent during the backward pass"),
+    COUNT("nccl-ctas", "N", "0", 0, 64, "train", "Ranks",
+          "Most SMs that a collective of NCCL occupies beside the kernels; 0: NCCL chooses"),
     CHOICE(
         "overlap", "yes|no", "yes", "yes=true|no=false", "train plan", "Ranks",
         "Send gradients while the backward pass runs (yes), or all of them after it (no), to "

@@ -130,8 +130,8 @@ static const char *const free_options[] = {
     "steps", "epochs", "max-time", "resume", "auto-resume", "threads", "quiet", "config",
     "log-every", "peer-checkpoint", "valid-every", "save-every", "keep-checkpoints", "patience",
     "average-checkpoints", "rank-timeout", "data", "run", "shard-optimizer", "bucket-size",
-    "overlap", "allreduce-transport", "device", "max-rollbacks", "accept-data", "tensorboard",
-    "histogram-every", "trace", "trace-from", "wandb", "wandb-project",
+    "nccl-ctas", "overlap", "allreduce-transport", "device", "max-rollbacks", "accept-data",
+    "tensorboard", "histogram-every", "trace", "trace-from", "wandb", "wandb-project",
     "init-from", /* only a new run uses it */
     /* micro-batches is compared with the value in the checkpoint instead. */
     "micro-batches", NULL};

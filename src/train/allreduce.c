@@ -318,6 +318,7 @@ Err allreduce_open(Allreduce *x, const AllreduceSpec *asked) {
       .size = (int)ranks,
       .max_elements = asked->max_elements > selftest ? asked->max_elements : selftest,
       .bf16 = asked->bf16,
+      .max_ctas = asked->max_ctas,
       .quiesce = wait_for_queued,
       .context = x};
   if (!x->ops) return ERR_OK;

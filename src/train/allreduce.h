@@ -24,6 +24,7 @@ typedef struct {
   bool bf16;           /* NCCL adds in bf16 */
   bool is_sharded;     /* --shard-optimizer: reduce-scatter and all-gather are used */
   bool sums_totals;    /* allreduce_sum_totals is used */
+  int max_ctas;        /* maximum CTAs of a collective of NCCL; 0: NCCL chooses */
   size_t max_elements; /* elements of the largest array that is passed to NCCL in one call */
 } AllreduceSpec;
 

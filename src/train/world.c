@@ -98,6 +98,7 @@ Err world_open_transport(World *w, const TrainSpec *s) {
                         .bf16 = s->allreduce_bf16,
                         .is_sharded = s->shard,
                         .sums_totals = world_sums_on_device(s),
+                        .max_ctas = s->nccl_ctas,
                         .max_elements = s->bucket / sizeof(float)};
   TRY(allreduce_select(&w->allreduce, w->comm, &w->backend, &spec));
   return allreduce_open(&w->allreduce, &spec);

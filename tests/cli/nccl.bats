@@ -94,6 +94,8 @@ setup() {
   [ "$(grep -cE "^rank [01] all-reduce 1 reduce 4 reduce-scatter 1 all-gather 1 broadcast 4$" "$T/calls")" -eq 2 ]
   # The second all-reduce of the self-test is that of fp64.
   wrong all-reduce:2 'fp64 all-reduce'
+  NCCL_STAND_IN_CALLS=$T/limited say 2 "$T/few" --steps 2 --allreduce-transport nccl --nccl-ctas 4
+  [ "$(grep -cE "^rank [01] .* ctas 4$" "$T/limited")" -eq 2 ]
   NCCL_STAND_IN_FAIL=all-reduce:4:1 run say 2 "$T/fail" --steps 100 --allreduce-transport nccl
   failed_in_time
   one_error "rank 1 on .*NCCL failed in a collective: remote process exited or there was a network error (stand-in: failed by"

@@ -7,8 +7,8 @@
  *   NCCL_STAND_IN_DIE=CALL:N:R      rank R is killed in its Nth call of this collective (from 1)
  *   NCCL_STAND_IN_FAIL=CALL:N:R     the communicator of rank R fails in that call
  *   NCCL_STAND_IN_WRONG=CALL:N:R    rank R receives a wrong first element in that call
- *   NCCL_STAND_IN_CALLS=PATH        when a communicator ends, its rank and number of calls of each
- *                                   collective are appended to this file
+ *   NCCL_STAND_IN_CALLS=PATH        when a communicator ends, its rank, number of calls of each
+ *                                   collective and limit of CTAs are appended to this file
  * CALL is all-reduce, reduce, reduce-scatter, all-gather or broadcast. Depends on the CUDA runtime,
  * nccl_exchange. */
 #include <cuda_runtime_api.h>
@@ -38,6 +38,7 @@ struct NcclComm {
   void *send, *recv;     /* (EXCHANGE_SLOT) pinned; the order of the stream protects them */
   atomic_int state;      /* result of CommGetAsyncError */
   unsigned calls[CALLS]; /* number of calls so far */
+  int max_ctas;          /* 0: not configured */
 };
 
 typedef struct {
@@ -68,6 +69,7 @@ static char last_error[256];
 int ncclGetVersion(int *version);
 int ncclGetUniqueId(NcclId *id);
 int ncclCommInitRank(NcclComm **comm, int size, NcclId id, int rank);
+int ncclCommInitRankConfig(NcclComm **comm, int size, NcclId id, int rank, NcclConfig *config);
 int ncclCommAbort(NcclComm *comm);
 int ncclCommGetAsyncError(NcclComm *comm, int *state);
 const char *ncclGetErrorString(int result);
@@ -135,6 +137,15 @@ int ncclCommInitRank(NcclComm **comm, int size, NcclId id, int rank) {
   return NCCL_SUCCESS;
 }
 
+int ncclCommInitRankConfig(NcclComm **comm, int size, NcclId id, int rank, NcclConfig *config) {
+  bool is_valid = config->size == sizeof *config && config->magic == NCCL_CONFIG_MAGIC &&
+                  config->version == NCCL_CONFIG_VERSION && config->max_ctas > 0;
+  if (!is_valid) return fail(INVALID_ARGUMENT, "configuration");
+  int result = ncclCommInitRank(comm, size, id, rank);
+  if (result == NCCL_SUCCESS) (*comm)->max_ctas = config->max_ctas;
+  return result;
+}
+
 static void write_calls(const NcclComm *c) {
   const char *path = getenv("NCCL_STAND_IN_CALLS");
   char line[256];
@@ -143,6 +154,7 @@ static void write_calls(const NcclComm *c) {
   int at = snprintf(line, sizeof line, "rank %d", c->rank);
   for (int k = 0; k < CALLS; k++)
     at += snprintf(line + at, sizeof line - (size_t)at, " %s %u", call_name[k], c->calls[k]);
+  if (c->max_ctas) snprintf(line + at, sizeof line - (size_t)at, " ctas %d", c->max_ctas);
   fprintf(f, "%s\n", line);
   fclose(f);
 }

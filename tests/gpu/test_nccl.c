@@ -30,6 +30,10 @@ _Static_assert((int)ncclFloat32 == (int)NCCL_FLOAT, "float");
 _Static_assert((int)ncclFloat64 == (int)NCCL_DOUBLE, "double");
 _Static_assert((int)ncclBfloat16 == (int)NCCL_BF16, "bf16");
 _Static_assert((int)ncclSum == (int)NCCL_ADD, "sum");
+_Static_assert(offsetof(ncclConfig_t, version) == offsetof(NcclConfig, version), "version");
+_Static_assert(offsetof(ncclConfig_t, maxCTAs) == offsetof(NcclConfig, max_ctas), "maxCTAs");
+_Static_assert(offsetof(ncclConfig_t, netName) == offsetof(NcclConfig, net_name), "netName");
+_Static_assert(NCCL_CONFIG_UNDEF_INT == NCCL_CONFIG_UNDEF, "what NCCL chooses");
 _Static_assert(sizeof(ncclUniqueId) == sizeof(NcclId), "id");
 _Static_assert(sizeof(ncclResult_t) == sizeof(int), "results are ints");
 #endif
@@ -115,6 +119,25 @@ static void test_collectives_one_rank_keep_data(void **state) {
     check(0, 0, false, 1);
     b.comm->close(w);
   }
+}
+
+/* Losses are summed in fp64, also by a communicator that is limited to few CTAs and rounds to bf16. */
+static void test_doubles_and_limited_ctas_one_rank_keep_data(void **state) {
+  (void)state;
+  need_nccl();
+  char id[DEVICE_COMM_ID];
+  DeviceComm *w;
+  DeviceCommSpec spec = {.size = 1, .max_elements = N, .bf16 = true, .max_ctas = 2};
+  ok(b.comm->create_id(id));
+  ok(b.comm->open(&w, &b, id, &spec));
+  fill();
+  b.comm->all_reduce_doubles(w, (double *)there, N / 2);
+  wait_for(w);
+  check(0, 0, false, 1);
+  b.comm->all_reduce(w, there, N);
+  wait_for(w);
+  check(0, N, true, 1);
+  b.comm->close(w);
 }
 
 /* A collective runs after the compute work queued before it and before the work queued after
@@ -261,6 +284,7 @@ int main(void) {
     return 1;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_collectives_one_rank_keep_data),
+      cmocka_unit_test(test_doubles_and_limited_ctas_one_rank_keep_data),
       cmocka_unit_test(test_all_reduce_is_ordered_with_compute_stream),
       cmocka_unit_test(test_abort_with_pending_collectives_returns),
       cmocka_unit_test(test_abort_from_other_thread_during_calls_is_safe),

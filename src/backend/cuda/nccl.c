@@ -65,6 +65,8 @@ static Err load_nccl(void) {
     }
     memcpy((char *)&nccl + list[i].at, &symbol, sizeof symbol);
   }
+  void *symbol = dlsym(found, "ncclCommInitRankConfig");
+  memcpy(&nccl.CommInitRankConfig, &symbol, sizeof symbol);
   library = found;
   return ERR_OK;
 }
@@ -149,12 +151,40 @@ static cudaError_t create_stream(DeviceComm *w) {
   return e;
 }
 
+/* Joins the ranks of the id; blocks until all have come. */
+static int join_ranks(DeviceComm *w, NcclId id) {
+  const DeviceCommSpec *s = &w->spec;
+  NcclConfig config = {.size = sizeof config,
+                       .magic = NCCL_CONFIG_MAGIC,
+                       .version = NCCL_CONFIG_VERSION,
+                       .blocking = NCCL_CONFIG_UNDEF,
+                       .cga_cluster_size = NCCL_CONFIG_UNDEF,
+                       .min_ctas = NCCL_CONFIG_UNDEF,
+                       .max_ctas = s->max_ctas};
+  if (!s->max_ctas) return nccl.CommInitRank(&w->comm, s->size, id, s->rank);
+  return nccl.CommInitRankConfig(&w->comm, s->size, id, s->rank, &config);
+}
+
+/* A limit of CTAs needs a later NCCL than everything else. */
+static Err check_ctas(const DeviceCommSpec *s) {
+  int version = 0;
+  if (!s->max_ctas) return ERR_OK;
+  (void)nccl.GetVersion(&version);
+  if (nccl.CommInitRankConfig && version >= NCCL_CONFIG_VERSION) return ERR_OK;
+  return err_set(
+      ERR_USAGE,
+      "--nccl-ctas needs NCCL 2.17 or later, and this is %d.%d.%d; install it, or leave "
+      "--nccl-ctas out",
+      version / 10000, version / 100 % 100, version % 100);
+}
+
 static Err open_comm(DeviceComm **out, const Backend *b, const char id[DEVICE_COMM_ID],
                      const DeviceCommSpec *spec) {
   DeviceComm *w;
   NcclId key;
   *out = NULL;
   TRY(load_nccl());
+  TRY(check_ctas(spec));
   TRY(mem_alloc(&w, 1, sizeof *w));
   w->cuda = cuda_of(b);
   w->device = b->device;
@@ -167,7 +197,7 @@ static Err open_comm(DeviceComm **out, const Backend *b, const char id[DEVICE_CO
     err = err_give(&w->cuda->failed);
   }
   memcpy(&key, id, sizeof key);
-  int result = err ? NCCL_SUCCESS : nccl.CommInitRank(&w->comm, spec->size, key, spec->rank);
+  int result = err ? NCCL_SUCCESS : join_ranks(w, key);
   if (result != NCCL_SUCCESS) {
     w->comm = NULL; /* Opening failed, so there is no communicator to abort. */
     err = report_failure("ncclCommInitRank", result, NULL);

@@ -5,6 +5,7 @@
 #define BACKEND_CUDA_NCCL_ABI_H
 
 #include <cuda_runtime_api.h>
+#include <limits.h>
 #include <stddef.h>
 
 #define NCCL_LIBRARY "libnccl.so.2"
@@ -18,12 +19,27 @@ typedef struct {
   char bytes[128];
 } NcclId;
 
+/* ncclConfig_t of NCCL 2.17, which later versions accept because it states its size and version. Integers
+ * of NCCL_CONFIG_UNDEF are chosen by NCCL. */
+typedef struct {
+  size_t size;
+  unsigned magic, version;
+  int blocking, cga_cluster_size;
+  int min_ctas, max_ctas; /* blocks of threads of a collective's kernel */
+  const char *net_name;
+} NcclConfig;
+#define NCCL_CONFIG_MAGIC   0xcafebeefu
+#define NCCL_CONFIG_VERSION 21700
+#define NCCL_CONFIG_UNDEF   INT_MIN
+
 /* The functions of NCCL. Results, types and operations are C enums, passed as int. Counts are in
  * elements. */
 typedef struct {
   int (*GetVersion)(int *version);
   int (*GetUniqueId)(NcclId *id);
   int (*CommInitRank)(NcclComm **comm, int size, NcclId id, int rank);
+  /* NULL before NCCL 2.14. */
+  int (*CommInitRankConfig)(NcclComm **comm, int size, NcclId id, int rank, NcclConfig *);
   int (*CommAbort)(NcclComm *comm);
   int (*CommGetAsyncError)(NcclComm *comm, int *state);
   const char *(*GetErrorString)(int result);

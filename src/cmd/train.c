@@ -62,6 +62,7 @@ static Err fill_ranks(TrainSpec *s, const OptSet *opts) {
   s->allreduce_bf16 = strcmp(opt_text(opts, "allreduce-dtype"), "bf16") == 0;
   s->bucket = (size_t)opt_count(opts, "bucket-size");
   s->nccl_ctas = (int)opt_count(opts, "nccl-ctas");
+  s->tunes = opt_flag(opts, "tune");
   s->overlaps = strcmp(opt_text(opts, "overlap"), "yes") == 0;
   s->transport = (AllreduceTransport)opt_choice(opts, "allreduce-transport", "auto|nccl|host");
   if (s->shard && s->optim.kind == OPTIM_NOVOGRAD)

@@ -10,7 +10,8 @@
 #include "base/progress.h"
 
 /* Time limit in seconds for the initialization of NCCL on all ranks. */
-#define OPEN_SECONDS 600
+#define OPEN_SECONDS    600
+#define FIRST_WITH_CTAS 21700 /* first version of NCCL whose CTAs can be limited */
 /* Elements of the self-test's array; raised to twice the number of ranks if these are more. */
 #define SELFTEST_ELEMENTS 4096
 
@@ -100,6 +101,7 @@ Err allreduce_select(Allreduce *x, Comm *comm, const Backend *b, const Allreduce
   if (comm_size(comm) == 1 && spec->transport != TRANSPORT_NCCL) return ERR_OK;
   if (may_use_nccl && b->device_id && b->comm && b->comm->probe(name, &mine.nccl_version))
     snprintf(missing, sizeof missing, ": %s", err_message());
+  x->version = mine.nccl_version;
   TRY(gather_offers(x, &mine, &list));
   for (int r = 0; r < comm_size(comm); r++) has_gpu = has_gpu || list[r].device;
   check_nccl(x, list, &no);
@@ -286,7 +288,7 @@ static Err run_selftest(Allreduce *x, size_t n, const AllreduceSpec *spec) {
   float *host;
   Err err;
   TRY(mem_alloc(&host, n, sizeof *host));
-  TRY_DONE(b->alloc(b, &x->selftest, n * sizeof *host));
+  if (!x->selftest) TRY_DONE(b->alloc(b, &x->selftest, n * sizeof *host));
   for (size_t i = 0; i < sizeof trials / sizeof *trials && !err; i++)
     if (spec->is_sharded || trials[i].kind == TRY_SUM) err = run_trial(x, &trials[i], host, n);
   if (!err && spec->sums_totals) err = try_numbers(x, host, n / 2);
@@ -322,7 +324,7 @@ Err allreduce_open(Allreduce *x, const AllreduceSpec *asked) {
       .quiesce = wait_for_queued,
       .context = x};
   if (!x->ops) return ERR_OK;
-  TRY(mem_alloc(&x->off, ranks + 1, sizeof *x->off));
+  if (!x->off) TRY(mem_alloc(&x->off, ranks + 1, sizeof *x->off));
   comm_report(x->comm, OPEN_SECONDS, "opening NCCL");
   if (spec.rank == 0) TRY(x->ops->create_id(id));
   comm_broadcast(x->comm, "NCCL id", id, sizeof id);
@@ -339,11 +341,25 @@ Err allreduce_finish(Allreduce *x) {
   return ERR_OK;
 }
 
+static void close_nccl(Allreduce *x) {
+  if (!x->nccl) return;
+  comm_set_on_loss(x->comm, NULL, NULL);
+  x->ops->close(x->nccl);
+  x->nccl = NULL;
+}
+
+Err allreduce_reopen(Allreduce *x, const AllreduceSpec *spec) {
+  TRY(allreduce_finish(x));
+  close_nccl(x);
+  return allreduce_open(x, spec);
+}
+
+bool allreduce_limits_ctas(const Allreduce *x) {
+  return x->version >= FIRST_WITH_CTAS;
+}
+
 void allreduce_close(Allreduce *x) {
-  if (x->nccl) {
-    comm_set_on_loss(x->comm, NULL, NULL);
-    x->ops->close(x->nccl);
-  }
+  close_nccl(x);
   /* release it after close(): a collective may use it until then */
   if (x->selftest) x->backend->release(x->backend, x->selftest);
   mem_free(x->off);

@@ -34,6 +34,7 @@ typedef struct {
   /* Description of the transport and why it was selected, for the log; "" with one rank or
    * without GPUs, when there is nothing to select. */
   char about[160];
+  int version;              /* of NCCL, such as 22803; 0: not loaded */
   const DeviceCommOps *ops; /* functions of NCCL; NULL: all-reduce through host memory */
   /* Open NCCL communicator; NULL: not open, or all-reduce through host memory. */
   DeviceComm *nccl;
@@ -59,6 +60,10 @@ NODISCARD Err allreduce_select(Allreduce *x, Comm *comm, const Backend *b,
 /* If NCCL was selected: initializes it and runs each collective that the run will use once, with a
  * known result. Every rank calls it. */
 NODISCARD Err allreduce_open(Allreduce *x, const AllreduceSpec *spec);
+/* Replaces the open communicator by one of another spec; `transport` is ignored. Every rank calls it. */
+NODISCARD Err allreduce_reopen(Allreduce *x, const AllreduceSpec *spec);
+/* Returns true if this version of NCCL has AllreduceSpec.max_ctas. */
+bool allreduce_limits_ctas(const Allreduce *x);
 /* Waits until all NCCL collectives are complete on every rank. Call it at the end of a run
  * before allreduce_close, which aborts collectives that are running. */
 NODISCARD Err allreduce_finish(Allreduce *x);

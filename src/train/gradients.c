@@ -130,10 +130,18 @@ Err gradients_open(Gradients *q, Comm *comm, const Backend *b, Allreduce *x, siz
                    .overlaps = spec->overlaps,
                    .backend = b,
                    .allreduce = x,
-                   .n = n};
+                   .n = n,
+                   .spec = *spec};
   TRY(b->alloc(b, &q->g, n * sizeof(float)));
   TRY(new_host_array(q));
   return new_reducer(q, comm, spec);
+}
+
+Err gradients_set_bucket(Gradients *q, Comm *comm, size_t elements) {
+  reducer_free(q->reducer);
+  q->reducer = NULL;
+  q->spec.bucket = elements;
+  return new_reducer(q, comm, &q->spec);
 }
 
 void gradients_close(Gradients *q) {

@@ -62,6 +62,7 @@ typedef struct {
   /* (n) buffer in host memory for collectives; on a CPU the same array as g. Between two steps
    * it may hold other arrays. */
   float *host;
+  GradientsSpec spec;
   bool is_pinned; /* `host` is page-locked, so that a GPU copies it at full speed */
 } Gradients;
 
@@ -69,6 +70,8 @@ typedef struct {
  * `allreduce` must outlive `q`. */
 NODISCARD Err gradients_open(Gradients *q, Comm *comm, const Backend *backend,
                              Allreduce *allreduce, size_t n, const GradientsSpec *spec);
+/* Divides the gradients into other buckets, of `elements`. Call it between two steps. */
+NODISCARD Err gradients_set_bucket(Gradients *q, Comm *comm, size_t elements);
 /* Frees all arrays; does nothing if they are not allocated. */
 void gradients_close(Gradients *q);
 

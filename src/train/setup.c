@@ -13,6 +13,7 @@
 #include "train/process.h"
 #include "train/rundir.h"
 #include "train/snapshot.h"
+#include "train/tune.h"
 
 /* Values that earlier steps of the set-up compute for later ones. */
 typedef struct {
@@ -155,12 +156,15 @@ static Err reserve_device(Trainer *t, SetUp *s) {
 static void copy_options(const Trainer *t, const char *options, Str *out) {
   static const char *const of_this_call[] = {
       "resume =",          "auto-resume =", "accept-data =", "micro-batches =",
-      "peer-checkpoint =", "trace =",       "trace-from ="};
+      "peer-checkpoint =", "trace =",       "trace-from =",  "tune ="};
   for (const char *at = options; *at;) {
     size_t len = strcspn(at, "\n");
     bool is_kept = true;
     for (size_t i = 0; i < sizeof of_this_call / sizeof *of_this_call; i++)
       if (str_starts(at, of_this_call[i])) is_kept = false;
+    if (t->world.tuned.is_set &&
+        (str_starts(at, "bucket-size =") || str_starts(at, "nccl-ctas =")))
+      is_kept = false;
     if (str_starts(at, "batch-tokens = auto"))
       str_addf(out, "batch-tokens = %u\n", t->task->capacity);
     else if (is_kept)
@@ -168,6 +172,9 @@ static void copy_options(const Trainer *t, const char *options, Str *out) {
     at += len + (at[len] == '\n');
   }
   str_addf(out, "micro-batches = %u\n", t->micro_batches);
+  if (t->world.tuned.is_set)
+    str_addf(out, "bucket-size = %zu\nnccl-ctas = %d\n", t->world.tuned.bucket,
+             t->world.tuned.ctas);
 }
 
 static Err settle_options(Trainer *t, SetUp *s) {
@@ -175,6 +182,15 @@ static Err settle_options(Trainer *t, SetUp *s) {
   copy_options(t, t->spec->all_options ? t->spec->all_options : s->options, &s->hparams);
   TRY(str_check(&s->run_options));
   return str_check(&s->hparams);
+}
+
+/* The chosen values become options of the run, so that it continues with them. */
+static Err tune_transport(Trainer *t, SetUp *s) {
+  if (!t->spec->tunes) return ERR_OK;
+  TRY(tune_allreduce(t));
+  str_free(&s->run_options);
+  str_free(&s->hparams);
+  return settle_options(t, s);
 }
 
 static Err enter_run(Trainer *t, SetUp *s) {
@@ -340,6 +356,7 @@ static const SetUpStep begin_steps[] = {
     {"taking memory for checkpoints", open_saver}, /* needs the size of the arrays */
     {"taking memory for the trace", open_trace},   /* after the saver, which adds spans */
     {"loading the checkpoint", restore_state},     /* uses the saver's snapshot as a buffer */
+    {"measuring the all-reduce", tune_transport},  /* needs weights, changes the options */
     {"preparing the validation", prepare_validation}, /* beam search packs the loaded weights */
     /* All checks have passed: saves the options of the run and opens its log and metrics. */
     {"writing the run directory", commit_run},

@@ -43,6 +43,7 @@ typedef struct {
   bool overlaps; /* gradients are reduced while backward runs */
   size_t bucket; /* bytes of a bucket */
   int nccl_ctas; /* maximum CTAs of a collective of NCCL; 0: NCCL chooses */
+  bool tunes;    /* --tune: bucket and nccl_ctas are measured */
   AllreduceTransport transport;
   BackendSpec backend;
   uint64_t valid_every, save_every, log_every;

@@ -66,10 +66,14 @@ static const PassRanks nccl_ranks = {sum_totals, finish_sums};
 /* Actions of a pass beside the buckets: the sum of the totals, and the join. */
 #define OTHER_ACTIONS 2
 
+void state_use_buckets(ModelState *st, const World *w) {
+  st->pass.graphs.max_actions = reducer_pieces(w->grads.reducer) + OTHER_ACTIONS;
+}
+
 static void queue_sums_in_pass(ModelState *st, World *w) {
   Pass *p = &st->pass;
   w->grads.is_sum_queued = true;
-  p->graphs.max_actions = reducer_pieces(w->grads.reducer) + OTHER_ACTIONS;
+  state_use_buckets(st, w);
   p->ranks = &nccl_ranks;
   p->ranks_context = w;
   allreduce_bind_pass(&w->allreduce, &p->graphs, p->now->loss, STEP_TOTALS);

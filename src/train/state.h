@@ -37,6 +37,8 @@ typedef struct {
  * `micro_batches`: micro-batches per step. */
 NODISCARD Err state_open(ModelState *st, World *w, const TrainSpec *spec,
                          uint32_t micro_batches);
+/* Adapts the pass to the buckets of w->grads after gradients_set_bucket, before the first step. */
+void state_use_buckets(ModelState *st, const World *w);
 /* Frees all arrays; does nothing if they are not allocated. */
 void state_close(ModelState *st, const World *w);
 

@@ -111,6 +111,11 @@ static Err fetch_batch(Trainer *t, uint64_t step, uint32_t number, MicroBatch *m
   return ERR_OK;
 }
 
+Err train_fetch_next(Trainer *t) {
+  if (t->next.batch.data) return ERR_OK;
+  return fetch_batch(t, t->run.at.step, world_first_micro_batch(&t->world), &t->next);
+}
+
 static Err next_batch(Trainer *t, uint32_t number, MicroBatch *m) {
   fault_point("micro-batch");
   /* A second signal drops this step: the weights are still those before it. With several ranks,

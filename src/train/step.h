@@ -9,6 +9,8 @@
  * weights are unchanged in this case, if the step is skipped (sum->skipped), and with
  * ERR_STOPPED (a second signal ended the step). */
 NODISCARD Err train_step(Trainer *t, double lr, StepSum *sum, bool *is_healthy);
+/* Fetches the first micro-batch of the next step into t->next, if it is not there. */
+NODISCARD Err train_fetch_next(Trainer *t);
 /* Waits for weights that NCCL is gathering from other ranks. Must be called before the host
  * waits for the device for another reason. Adds the time to `sum`. */
 NODISCARD Err train_wait_for_weights(Trainer *t, StepSum *sum);

@@ -5,6 +5,7 @@
  *   fit.c         batch size and memory
  *   stopping.c    reasons to end the run early
  *   step.c        one step
+ *   tune.c        measures the all-reduce (--tune)
  *   histograms.c  histograms of weights and gradients
  *   snapshot.c    saves the state to a checkpoint and restores it
  *   setup.c       set-up, in an order that is explained there

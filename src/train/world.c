@@ -92,14 +92,18 @@ bool world_sums_on_device(const TrainSpec *s) {
   return s->optim.kind != OPTIM_NOVOGRAD && !s->shard;
 }
 
+AllreduceSpec world_allreduce_spec(const TrainSpec *s) {
+  return (AllreduceSpec){.transport = s->transport,
+                         .is_ordered = s->reproducible,
+                         .bf16 = s->allreduce_bf16,
+                         .is_sharded = s->shard,
+                         .sums_totals = world_sums_on_device(s),
+                         .max_ctas = s->nccl_ctas,
+                         .max_elements = s->bucket / sizeof(float)};
+}
+
 Err world_open_transport(World *w, const TrainSpec *s) {
-  AllreduceSpec spec = {.transport = s->transport,
-                        .is_ordered = s->reproducible,
-                        .bf16 = s->allreduce_bf16,
-                        .is_sharded = s->shard,
-                        .sums_totals = world_sums_on_device(s),
-                        .max_ctas = s->nccl_ctas,
-                        .max_elements = s->bucket / sizeof(float)};
+  AllreduceSpec spec = world_allreduce_spec(s);
   TRY(allreduce_select(&w->allreduce, w->comm, &w->backend, &spec));
   return allreduce_open(&w->allreduce, &spec);
 }

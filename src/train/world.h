@@ -9,11 +9,19 @@
 #include "train/gradients.h"
 #include "train/spec.h"
 
+/* What --tune has chosen. */
+typedef struct {
+  bool is_set;
+  size_t bucket; /* bytes of a bucket */
+  int ctas;      /* maximum CTAs of NCCL; 0: NCCL chooses */
+} Tuned;
+
 typedef struct {
   Comm *comm;
   Backend backend;
   Allreduce allreduce; /* selected transport of the gradient all-reduce */
   Gradients grads;
+  Tuned tuned;
   /* Private to world.c: */
   int rank, ranks;
   int device_sharers;   /* number of ranks that use this rank's device, including this rank */
@@ -28,6 +36,7 @@ void world_init(World *w, Comm *comm);
 NODISCARD Err world_open_device(World *w, const BackendSpec *spec);
 /* Selects NCCL or host memory for the all-reduce, and initializes NCCL. */
 NODISCARD Err world_open_transport(World *w, const TrainSpec *spec);
+AllreduceSpec world_allreduce_spec(const TrainSpec *spec);
 /* Returns true if NCCL, where it is used, sums losses too, and the update follows on the device without
  * the host: with one update of all weights. */
 bool world_sums_on_device(const TrainSpec *spec);

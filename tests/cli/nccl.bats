@@ -77,6 +77,33 @@ setup() {
   [ -z "$(compgen -G "$T/trireme-nccl-*")" ]  # the ranks leave no file behind
 }
 
+@test "--tune measures buckets and CTAs, keeps the choice for the resumed run, and the weights do not depend on it" {
+  need_mpi
+  for way in "" "--shard-optimizer" "--allreduce-dtype bf16"; do
+    name=${way//[^a-z0-9]/}
+    run say 2 "$T/plain$name" --steps 8 --bucket-size 16k --allreduce-transport nccl $way
+    [ "$status" -eq 0 ] || { echo "$output"; false; }
+    run say 2 "$T/tuned$name" --steps 4 --bucket-size 16k --allreduce-transport nccl --tune $way
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c "^tune     buckets of " <<< "$output")" -eq "$([ "$way" = --shard-optimizer ] && echo 4 || echo 5)" ]
+    grep -q "^tune     buckets of 0.0156 MB, at most 4 CTAs\|^tune     buckets of 4 MB, at most 4 CTAs" <<< "$output"
+    grep -q "^tuned    buckets of " <<< "$output"
+    config=$(cat "$T/tuned$name/config")
+    [ "$(grep -c '^bucket-size = ' <<< "$config")" -eq 1 ]
+    [ "$(grep -c '^nccl-ctas = ' <<< "$config")" -eq 1 ]
+    run -1 grep -q '^tune' <<< "$config"
+    bucket=$(sed -n 's/^bucket-size = //p' <<< "$config") ctas=$(sed -n 's/^nccl-ctas = //p' <<< "$config")
+    [[ " 16384 4194304 " = *" $bucket "* ]]
+    NCCL_STAND_IN_CALLS=$T/calls$name run say 2 "$T/tuned$name" --resume --steps 8
+    [ "$status" -eq 0 ] || { echo "$output"; false; }
+    [ "$(grep -c "ctas $ctas$" "$T/calls$name")" -eq "$((ctas ? 2 : 0))" ]
+    same_state "$T/plain$name" "$T/tuned$name"
+  done
+  run say 1 "$T/one" --steps 1 --tune
+  [[ "$output" =~ "tune     nothing is measured: gradients are not reduced from GPU to GPU" ]]
+}
+
 @test "the self-test tries the collectives of the run, and names the one that fails" {
   need_mpi
   # wrong CALL NAME [OPTION…]: the run ends because this call has a wrong result on rank 1.

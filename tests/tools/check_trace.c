@@ -232,6 +232,13 @@ static void compare_rank(int r, double *least, double *most, int *used) {
   if (mine != theirs) fail("rank 0 has %zu collectives, rank %d has %zu", mine, r, theirs);
 }
 
+/* Returns true if NCCL reduces the gradients, and sums the losses with them. */
+static bool queues_buckets(void) {
+  for (size_t i = 0; i < count; i++)
+    if (strncmp(spans[i].name, "queue all-reduce bucket", 23) == 0) return true;
+  return false;
+}
+
 /* Returns false if the all-reduces do not prove that the clocks differ by less than `prove`. */
 static bool check_clocks(const json_t *list, double prove) {
   bool is_proven = true;
@@ -243,6 +250,11 @@ static bool check_clocks(const json_t *list, double prove) {
     double offset = json_number_value(json_object_get(about, "clock_offset_us"));
     double limit = fmax(CLOCK_LIMIT, 1e3 * error);
     compare_rank(r, &least, &most, &used);
+    if (!used && queues_buckets()) { /* the host has no collectives, whose times are compared */
+      printf("clock of rank %d: offset %.1f us, error at most %.1f us\n", r, offset, error);
+      if (isfinite(prove)) is_proven = false;
+      continue;
+    }
     if (!used) fail("no all-reduce on rank %d", r);
     printf(
         "clock of rank %d: offset %.1f us, error at most %.1f us; by %d all-reduces it is "

@@ -15,7 +15,8 @@
 
 #include "base/err.h"
 
-#define DEVICE_COMM_ID 128 /* bytes of a communicator id */
+#define DEVICE_COMM_ID           128   /* bytes of a communicator id */
+#define DEVICE_COMM_CTAS_VERSION 21700 /* first NCCL whose CTAs can be limited, 2.17 */
 
 typedef struct DeviceComm DeviceComm;
 struct Backend;

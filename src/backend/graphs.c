@@ -10,10 +10,14 @@ static bool is_same(const GraphKey *a, const GraphKey *b) {
          a->dropout == b->dropout && a->first == b->first && a->scale == b->scale;
 }
 
+static size_t count_slots(const GraphCache *c) {
+  return c->limit ? c->limit : GRAPHS_DEFAULT;
+}
+
 /* Returns the slot with this key, or the least recently used slot. */
 static GraphSlot *find_slot(GraphCache *c, const GraphKey *key) {
-  size_t oldest = 0, limit = c->limit ? c->limit : GRAPHS_DEFAULT;
-  for (size_t i = 0; i < limit; i++) {
+  size_t oldest = 0;
+  for (size_t i = 0; i < count_slots(c); i++) {
     if (c->slot[i].used && is_same(&c->slot[i].key, key)) return &c->slot[i];
     if (c->slot[i].used < c->slot[oldest].used) oldest = i;
   }
@@ -34,8 +38,8 @@ static void clear_slot(GraphSlot *s, const Backend *b) {
 static Err allocate_parts(GraphCache *c) {
   size_t each = c->max_actions + 1;
   if (c->part) return ERR_OK;
-  TRY(mem_alloc(&c->part, GRAPHS_MAX * each, sizeof *c->part));
-  for (size_t i = 0; i < GRAPHS_MAX; i++) c->slot[i].part = c->part + i * each;
+  TRY(mem_alloc(&c->part, count_slots(c) * each, sizeof *c->part));
+  for (size_t i = 0; i < count_slots(c); i++) c->slot[i].part = c->part + i * each;
   return ERR_OK;
 }
 

@@ -3,10 +3,10 @@
  * the second it is captured as a graph and launched; later the graph is launched. A backend
  * without graphs always queues operation by operation.
  *
- * Work may contain actions of the host between its operations (graphs_act), such as collectives of NCCL
- * on their own stream. It is then captured in parts, one graph between two actions: a launch launches
- * the first part, acts, launches the second, and so on. Collectives are therefore never part of a graph,
- * whose abort needs the graph to be destroyed first. Depends on backend. */
+ * Work may contain actions of the host between its operations (graphs_act), such as collectives of
+ * NCCL on their own stream. It is then captured in parts, one graph between two actions: a launch
+ * launches the first part, acts, launches the second, and so on. Collectives are never captured:
+ * ncclCommAbort waits until graphs that contain its collectives are destroyed. Depends on backend. */
 #ifndef BACKEND_GRAPHS_H
 #define BACKEND_GRAPHS_H
 
@@ -46,7 +46,7 @@ typedef struct {
   size_t limit;       /* largest number of works, at most GRAPHS_MAX; 0: GRAPHS_DEFAULT */
   size_t max_actions; /* largest number of actions in a work; set it before the first run */
   GraphSlot slot[GRAPHS_MAX];
-  GraphPart *part;      /* (GRAPHS_MAX, max_actions + 1) parts of all slots, or NULL */
+  GraphPart *part;      /* (limit, max_actions + 1) parts of all slots, or NULL */
   GraphSlot *capturing; /* NULL: no work is being captured */
   ErrRecord failed;     /* first error of this capture */
   uint64_t turn;

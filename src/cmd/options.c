@@ -238,8 +238,8 @@ const OptSpec cmd_general_options[] = {
     COUNT("nccl-ctas", "N", "0", 0, 64, "train", "Ranks",
           "Most SMs that a collective of NCCL occupies beside the kernels; 0: NCCL chooses"),
     FLAG("tune", "train", "Ranks",
-         "Choose --bucket-size and --nccl-ctas by measuring, for a minute at most, and keep "
-         "them"),
+         "Choose --bucket-size and --nccl-ctas by measuring for about a minute before the "
+         "first step; a resumed run keeps them"),
     CHOICE(
         "overlap", "yes|no", "yes", "yes=true|no=false", "train plan", "Ranks",
         "Send gradients while the backward pass runs (yes), or all of them after it (no), to "

@@ -10,8 +10,7 @@
 #include "base/progress.h"
 
 /* Time limit in seconds for the initialization of NCCL on all ranks. */
-#define OPEN_SECONDS    600
-#define FIRST_WITH_CTAS 21700 /* first version of NCCL whose CTAs can be limited */
+#define OPEN_SECONDS 600
 /* Elements of the self-test's array; raised to twice the number of ranks if these are more. */
 #define SELFTEST_ELEMENTS 4096
 
@@ -167,12 +166,12 @@ void allreduce_fill_selftest(float *x, size_t n, int rank, int ranks) {
   for (size_t i = 0; i < n; i++) x[i] = (int)(i % (size_t)ranks) == rank ? expected_sum(i) : 0;
 }
 
-static Err report_wrong_element(const char *collective, float got, float expected, int from,
+static Err report_wrong_element(const char *collective, double got, double expected, int from,
                                 int ranks) {
   return err_set(ERR_WORK,
-                 "NCCL %s self-test failed: got %g, expected %g (from rank %d of %d); "
+                 "NCCL %s self-test failed: got %.17g, expected %.17g (from rank %d of %d); "
                  "try --allreduce-transport host, or NCCL_P2P_DISABLE=1",
-                 collective, (double)got, (double)expected, from, ranks);
+                 collective, got, expected, from, ranks);
 }
 
 Err allreduce_check_selftest(const char *collective, const float *x, size_t begin, size_t end,
@@ -203,19 +202,19 @@ static Err check_pieces(const char *collective, const float *x, const size_t *of
 }
 
 /* The self-test of sums in fp64: as that of sums in fp32, with digits that fp32 does not have. */
-static double expected_number(size_t i) {
+static double expected_fp64_sum(size_t i) {
   return (double)expected_sum(i) + 0x1p-40;
 }
 
-static void fill_numbers(double *x, size_t n, int rank, int ranks) {
+static void fill_fp64_selftest(double *x, size_t n, int rank, int ranks) {
   for (size_t i = 0; i < n; i++)
-    x[i] = (int)(i % (size_t)ranks) == rank ? expected_number(i) : 0;
+    x[i] = (int)(i % (size_t)ranks) == rank ? expected_fp64_sum(i) : 0;
 }
 
-static Err check_numbers(const double *x, size_t n, int ranks) {
+static Err check_fp64_sum(const double *x, size_t n, int ranks) {
   for (size_t i = 0; i < n; i++)
-    if (x[i] != expected_number(i))
-      return report_wrong_element("fp64 all-reduce", (float)x[i], (float)expected_number(i),
+    if (x[i] != expected_fp64_sum(i))
+      return report_wrong_element("fp64 all-reduce", x[i], expected_fp64_sum(i),
                                   (int)(i % (size_t)ranks), ranks);
   return ERR_OK;
 }
@@ -271,27 +270,27 @@ static Err run_trial(Allreduce *x, const Trial *t, float *host, size_t n) {
 }
 
 /* Sums n numbers of fp64; `host` (2 n) is working memory. */
-static Err try_numbers(Allreduce *x, float *host, size_t n) {
+static Err run_fp64_trial(Allreduce *x, float *host, size_t n) {
   const Backend *b = x->backend;
   int rank = comm_rank(x->comm), ranks = comm_size(x->comm);
   double *numbers = (void *)host, *there = (void *)x->selftest;
-  fill_numbers(numbers, n, rank, ranks);
+  fill_fp64_selftest(numbers, n, rank, ranks);
   b->put(b, there, numbers, n * sizeof *numbers);
   x->ops->all_reduce_doubles(x->nccl, there, n);
   TRY(allreduce_wait(x));
   TRY(b->get(b, numbers, there, n * sizeof *numbers));
-  return check_numbers(numbers, n, ranks);
+  return check_fp64_sum(numbers, n, ranks);
 }
 
 static Err run_selftest(Allreduce *x, size_t n, const AllreduceSpec *spec) {
   const Backend *b = x->backend;
   float *host;
-  Err err;
+  Err err = ERR_OK; /* stays so if the memory of an earlier self-test is used */
   TRY(mem_alloc(&host, n, sizeof *host));
   if (!x->selftest) TRY_DONE(b->alloc(b, &x->selftest, n * sizeof *host));
   for (size_t i = 0; i < sizeof trials / sizeof *trials && !err; i++)
     if (spec->is_sharded || trials[i].kind == TRY_SUM) err = run_trial(x, &trials[i], host, n);
-  if (!err && spec->sums_totals) err = try_numbers(x, host, n / 2);
+  if (!err && spec->sums_totals) err = run_fp64_trial(x, host, n / 2);
 done:
   mem_free(host);
   return err;
@@ -355,7 +354,7 @@ Err allreduce_reopen(Allreduce *x, const AllreduceSpec *spec) {
 }
 
 bool allreduce_limits_ctas(const Allreduce *x) {
-  return x->version >= FIRST_WITH_CTAS;
+  return x->version >= DEVICE_COMM_CTAS_VERSION;
 }
 
 void allreduce_close(Allreduce *x) {

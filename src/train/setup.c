@@ -184,9 +184,16 @@ static Err settle_options(Trainer *t, SetUp *s) {
   return str_check(&s->hparams);
 }
 
-/* The chosen values become options of the run, so that it continues with them. */
+/* The chosen values become options of the run, so that it continues with them. A run that has begun keeps
+ * its own: launch repeats --tune at every restart, and other buckets may change the last digits. */
 static Err tune_transport(Trainer *t, SetUp *s) {
   if (!t->spec->tunes) return ERR_OK;
+  if (t->run.at.step > 0) {
+    if (world_is_writer(&t->world))
+      log_info(
+          "tune     nothing is measured: the run continues with the buckets it began with");
+    return ERR_OK;
+  }
   TRY(tune_allreduce(t));
   str_free(&s->run_options);
   str_free(&s->hparams);

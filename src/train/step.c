@@ -143,7 +143,7 @@ static Err prefetch_next_step(Trainer *t) {
   TRY(fetch_batch(t, t->run.at.step + 1, world_first_micro_batch(&t->world), &t->next));
   pass_load(&t->state.pass, t->next.batch.data, t->next.key);
   double mark = t->next.got;
-  report_progress(t, &mark, "the end of the step", 0);
+  report_progress(t, &mark, "the end of the step", t->next.number);
   return ERR_OK;
 }
 

@@ -7,8 +7,9 @@
 #include "base/progress.h"
 #include "train/step.h"
 
-#define MAX_SECONDS       60 /* no further candidate is tried after this time */
-#define CANDIDATE_SECONDS 1  /* of timed passes for one candidate */
+#define MAX_SECONDS       60  /* no further candidate is tried after this time */
+#define CANDIDATE_SECONDS 1   /* of timed passes for one candidate */
+#define MIN_GAIN          .01 /* a difference of less than 1 % is noise */
 #define MIN_PASSES        3
 #define MAX_PASSES        50
 #define FIRST_BUCKET      ((size_t)4 << 20) /* bytes */
@@ -57,7 +58,7 @@ static void print_candidate(const Tuning *u, double ms) {
   log_info("tune     buckets of %.3g MB, %s: %.3f ms", (double)u->bucket / (1 << 20), ctas, ms);
 }
 
-/* Times the buckets and CTAs in use, and keeps them if they are the fastest so far. */
+/* Times the buckets and CTAs in use, and keeps them if they are clearly the fastest so far. */
 static Err try_candidate(Tuning *u) {
   double first, seconds;
   TRY(time_passes(u, 1, &first)); /* also GEMM algorithms are selected, connections are made */
@@ -66,7 +67,7 @@ static Err try_candidate(Tuning *u) {
   int n = passes < MIN_PASSES ? MIN_PASSES : passes > MAX_PASSES ? MAX_PASSES : (int)passes;
   TRY(time_passes(u, n, &seconds));
   print_candidate(u, 1e3 * seconds);
-  if (u->best_ms > 0 && 1e3 * seconds >= u->best_ms) return ERR_OK;
+  if (u->best_ms > 0 && 1e3 * seconds >= (1 - MIN_GAIN) * u->best_ms) return ERR_OK;
   u->best_ms = 1e3 * seconds;
   u->best = (Tuned){.is_set = true, .bucket = u->bucket, .ctas = u->spec.max_ctas};
   return ERR_OK;

@@ -100,6 +100,13 @@ setup() {
     [ "$(grep -c "ctas $ctas$" "$T/calls$name")" -eq "$((ctas ? 2 : 0))" ]
     same_state "$T/plain$name" "$T/tuned$name"
   done
+  # A restart repeats the command line; the run that has begun keeps its buckets.
+  before=$(grep -E '^(bucket-size|nccl-ctas) = ' "$T/tuned/config")
+  run say 2 "$T/tuned" --auto-resume --tune --steps 9
+  echo "$output"
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "tune     nothing is measured: the run continues with the buckets it began with" ]]
+  [ "$(grep -E '^(bucket-size|nccl-ctas) = ' "$T/tuned/config")" = "$before" ]
   run say 1 "$T/one" --steps 1 --tune
   [[ "$output" =~ "tune     nothing is measured: gradients are not reduced from GPU to GPU" ]]
 }

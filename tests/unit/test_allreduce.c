@@ -279,11 +279,22 @@ static void test_allreduce_selftest_tries_sums_of_numbers(void **state) {
   assert_int_equal(number_sums, 1);
 }
 
+static void test_allreduce_reopened_runs_selftest_again(void **state) {
+  (void)state;
+  AllreduceSpec spec = asks_nccl;
+  spec.sums_totals = true;
+  OK(open_with_numbers());
+  OK(allreduce_reopen(&x, &spec));
+  assert_int_equal(number_sums, 2);
+  behaviour = ADDS_NUMBERS_WRONGLY;
+  assert_int_equal(allreduce_reopen(&x, &spec), ERR_WORK);
+}
+
 static void test_allreduce_selftest_rejects_numbers_rounded_to_fp32(void **state) {
   (void)state;
   behaviour = ADDS_NUMBERS_WRONGLY;
   assert_int_equal(open_with_numbers(), ERR_WORK);
-  assert_says("NCCL fp64 all-reduce self-test failed: got 2, expected 2");
+  assert_says("NCCL fp64 all-reduce self-test failed: got 2, expected 2.0000000000009095");
 }
 
 static void test_allreduce_selftest_reports_failed_collective(void **state) {
@@ -425,6 +436,7 @@ int main(void) {
       TEST(test_allreduce_selftest_tries_what_the_run_uses),
       TEST(test_allreduce_selftest_rejects_wrong_pieces),
       TEST(test_allreduce_selftest_tries_sums_of_numbers),
+      TEST(test_allreduce_reopened_runs_selftest_again),
       TEST(test_allreduce_selftest_rejects_numbers_rounded_to_fp32),
       TEST(test_allreduce_selftest_reports_failed_collective),
       TEST(test_allreduce_open_failure_is_reported),

@@ -173,8 +173,8 @@ static Err check_ctas(const DeviceCommSpec *s) {
   if (nccl.CommInitRankConfig && version >= NCCL_CONFIG_VERSION) return ERR_OK;
   return err_set(
       ERR_USAGE,
-      "--nccl-ctas needs NCCL 2.17 or later, and this is %d.%d.%d; install it, or leave "
-      "--nccl-ctas out",
+      "--nccl-ctas needs NCCL 2.17 or later, and this is %d.%d.%d; install it, or pass "
+      "--nccl-ctas 0",
       version / 10000, version / 100 % 100, version % 100);
 }
 

@@ -8,6 +8,8 @@
 #include <limits.h>
 #include <stddef.h>
 
+#include "backend/device_comm.h"
+
 #define NCCL_LIBRARY "libnccl.so.2"
 
 enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 };
@@ -29,7 +31,7 @@ typedef struct {
   const char *net_name;
 } NcclConfig;
 #define NCCL_CONFIG_MAGIC   0xcafebeefu
-#define NCCL_CONFIG_VERSION 21700
+#define NCCL_CONFIG_VERSION DEVICE_COMM_CTAS_VERSION
 #define NCCL_CONFIG_UNDEF   INT_MIN
 
 /* The functions of NCCL. Results, types and operations are C enums, passed as int. Counts are in

@@ -78,7 +78,8 @@ static void attend_cached(const Backend *b, void *o_, const void *q_, void *k_, 
   const float *q = q_;
 #pragma omp parallel for num_threads(b->threads) schedule(dynamic, 4)
   for (size_t r = 0; r < a->rows; r++) {
-    size_t n = (size_t)a->len[r], together = n <= STACK_SCORES ? STACK_SCORES / (n + !n) : 1;
+    size_t n = a->len[r] ? (size_t)a->len[r] : 1;
+    size_t together = n <= STACK_SCORES ? STACK_SCORES / n : 1;
     append_key(a, q, k, v, r);
     for (size_t h = 0; h < a->heads; h += together)
       attend_row(a, o, q, k, v, r, h, h + together < a->heads ? h + together : a->heads);

@@ -9,7 +9,10 @@
 
 #define BUSY_SHARE   0.9 /* a device that computes for this share of a step is busy */
 #define BUSY_PERCENT 85  /* utilization from which a GPU is busy */
-#define LOW_MFU      0.2 /* a device that reaches a smaller share of its peak could do more */
+/* A device that reaches a smaller share of its peak could do more. The peak of AMX is three times that of
+ * multiply-adds, so small models on a CPU reach less. */
+#define LOW_MFU     0.2
+#define LOW_CPU_MFU 0.1
 
 static double or_zero(double value) {
   return isnan(value) ? 0 : value;
@@ -87,12 +90,12 @@ static bool is_gpu_idle(const RunFacts *f) {
   return f->is_on_gpu && f->gpu_busy < BUSY_PERCENT;
 }
 
-static bool is_mfu_low(const RunFacts *f) {
-  return f->mfu < LOW_MFU;
-}
-
 static bool is_on_cpu(const RunFacts *f) {
   return f->device[0] && !f->is_on_gpu;
+}
+
+static bool is_mfu_low(const RunFacts *f) {
+  return f->mfu < (is_on_cpu(f) ? LOW_CPU_MFU : LOW_MFU);
 }
 
 /* Returns true if a CPU of the run has cores for which it has no thread. */

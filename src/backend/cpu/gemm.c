@@ -49,6 +49,7 @@ Err gemm_reserve(int threads) {
   if (threads < work.threads) threads = work.threads;
   mem_free(work.a);
   mem_free(work.b);
+  work.a = work.b = NULL; /* so that a failure below leaves nothing to free twice */
   work.threads = 0;
   TRY(mem_alloc_aligned(&work.a, (size_t)threads * round_up(a, 4096)));
   TRY(mem_alloc_aligned(&work.b, 2 * round_up(b, 4096)));

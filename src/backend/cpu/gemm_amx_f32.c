@@ -3,10 +3,11 @@
  *   x0 y0 + x0 y1 + x1 y0 + x1 y1 + x0 y2 + x2 y0,
  * and added in fp32. The others are together at most about 2^-24 of x y, like the rounding of x y to
  * a float.
- * The units add 32 steps of k before they round to the sum, so the result is nearer to the exact
- * one than that of fp32 multiply-adds; the six products take about half their time.
- * Differences from fp32 multiply-adds: bf16 units take denormal numbers as 0, so parts below
- * 2^-126 are lost; an operand that is infinite, or above 3.39e38, the largest bf16, gives NaN.
+ * The units add 32 steps of k before they round to the sum, so the result is usually nearer to the
+ * exact one than that of fp32 multiply-adds; the six products take about half their time.
+ * Differences from fp32 multiply-adds: bf16 units take denormal numbers as 0 and round denormal
+ * results to 0, so parts, products and sums below 2^-126 are lost; an operand that is infinite, or
+ * above 3.39e38, the largest bf16, gives NaN.
  * "Line" below means a row of A or a column of B. Depends on gemm_internal.h, amx.h. */
 #include "backend/cpu/gemm_internal.h"
 
@@ -86,7 +87,7 @@ TARGET ALWAYS_INLINE void multiply_slices(size_t depth, const uint16_t *a, const
 }
 
 /* Implements GemmKernel.tile. The sum of a block of k begins with 0 and is added to C at the end: with
- * six additions for each 32 steps of k, a sum over all of k would round more often. */
+ * six additions for each 32 steps of k, additions to the sum over all of k would round more coarsely. */
 TARGET static void multiply_tile(size_t depth, const void *a, const void *b, float *c,
                                  size_t ldc, bool add) {
   float sum[MR * NR] __attribute__((aligned(64)));

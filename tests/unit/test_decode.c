@@ -11,6 +11,8 @@
 #include "decode/beam.h"
 #include "support.h"
 
+#include "isa.h"
+
 static Rng rng = {.key = 11};
 
 static float *draw(size_t n) {
@@ -18,21 +20,6 @@ static float *draw(size_t n) {
   OK(mem_alloc_aligned(&x, n * sizeof *x));
   for (size_t i = 0; i < n; i++) x[i] = (float)((double)(rng_next(&rng) >> 11) * 0x1p-52 - 1);
   return x;
-}
-
-/* Calls `check` with a backend for every instruction set that this machine supports. */
-static void on_every_isa(void (*check)(Backend *)) {
-  const char *names[] = {"avx512+amx", "avx512", "avx2", "sse2", "neon"};
-  int tested = 0;
-  for (int i = 0; i < 5; i++) {
-    Backend b;
-    setenv("TRIREME_ISA", names[i], 1);
-    if (backend_cpu(&b, 2, false)) continue;
-    check(&b);
-    tested++;
-  }
-  unsetenv("TRIREME_ISA");
-  assert_true(tested > 0);
 }
 
 /* Keys at random cache rows, different numbers of keys, and head sizes that are not multiples of

@@ -96,9 +96,19 @@ typedef struct {
   float smoothing, scale; /* label smoothing (not HEAD_SQUARE); factor of the gradient */
 } HeadLoss;
 
+/* Elements of StepNumbers.count, which are summed over the ranks. */
+enum {
+  COUNT_PREDICTIONS,
+  COUNT_EXAMPLES,
+  COUNT_TOKENS,                     /* of each side */
+  COUNT_REASONS = COUNT_TOKENS + 2, /* reasons to stop (STOP_SIGNAL, …) */
+  STEP_COUNTS = COUNT_REASONS + 3,
+  STEP_TOTALS = 3 + STEP_COUNTS /* elements of StepNumbers.loss and StepNumbers.count */
+};
+
 /* Scalars of one optimizer step, in backend memory, so that a captured graph reads the values of
- * each step. The caller sets the first five, and the last two where ranks sum on the device; `clip`
- * computes the others. */
+ * each step. The caller sets the first five; where ranks sum on the device, `count` and loss_scale
+ * instead of grad_divisor. `clip` computes the others. */
 typedef struct {
   /* Divisor of the gradients, which are sums over tokens: tokens * loss scale. */
   double grad_divisor;
@@ -109,13 +119,11 @@ typedef struct {
   double grad_norm; /* norm of the mean gradient, before clipping */
   /* sums computed by `loss` or `head_loss`: smoothed, plain, correct predictions */
   double loss[3];
-  /* Predictions, and numbers of the caller: those of this rank until `loss` and `count`, which are one
-   * array of STEP_TOTALS numbers, are summed over the ranks. */
-  double count[7];
+  /* Counts of this rank, until `loss` and `count`, which are one array, are summed over the ranks. */
+  double count[STEP_COUNTS];
   /* Not 0: `clip` computes grad_divisor, as only the device knows the predictions of all ranks. */
   double loss_scale;
 } StepNumbers;
-#define STEP_TOTALS 10 /* elements of StepNumbers.loss and StepNumbers.count */
 
 /* A range of the flat parameters with its own settings of the optimizer. */
 typedef struct {

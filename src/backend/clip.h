@@ -27,8 +27,9 @@ static inline double clip_total(double lane[CLIP_LANES]) {
 /* Sets the divisor of the gradients: predictions of all ranks * loss scale. A step without predictions
  * has a gradient of zeros. */
 static inline void clip_set_divisor(StepNumbers *now) {
+  double predictions = now->count[COUNT_PREDICTIONS];
   if (now->loss_scale > 0)
-    now->grad_divisor = (now->count[0] > 0 ? now->count[0] : 1) * now->loss_scale;
+    now->grad_divisor = (predictions > 0 ? predictions : 1) * now->loss_scale;
 }
 
 /* Returns the factor of all gradients, given now->grad_norm: 1 / grad_divisor, smaller if the

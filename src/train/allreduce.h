@@ -47,9 +47,8 @@ typedef struct {
   bool is_sharded;
   size_t *off; /* (ranks + 1) working memory: offsets of the pieces of a bucket */
   /* Set by allreduce_bind_pass: */
-  GraphCache
-      *graphs; /* queues the collectives between the parts of graphs; NULL: none are captured */
-  double *totals; /* (totals_n) numbers of a step, in the backend's memory */
+  GraphCache *graphs; /* queues collectives between the parts of graphs; NULL: calls them */
+  double *totals;     /* (totals_n) numbers of a step, in the backend's memory */
   size_t totals_n;
 } Allreduce;
 

@@ -22,8 +22,8 @@
 
 _Static_assert(sizeof((StepSum *)0)->sum == sizeof((StepNumbers *)0)->loss,
                "the backend writes as many sums of losses as a model has");
-_Static_assert(sizeof((StepNumbers *)0)->count == (4 + STOP_REASONS) * sizeof(double),
-               "predictions, examples, tokens and reasons to stop are summed over the ranks");
+_Static_assert(STEP_COUNTS - COUNT_REASONS == STOP_REASONS,
+               "StepNumbers.count has room for the reasons to stop");
 
 /* Reports to the other ranks what this rank is doing, and after how many seconds it counts as
  * hung. */
@@ -377,11 +377,11 @@ static Err run_last_micro_batch(Trainer *t, const Round *r, StepNumbers *now, St
   inject_delay("slow-compute");
   gradients_begin_round(q, r->grads);
   now->loss_scale = loss_scale;
-  now->count[0] = sum->predictions + m.batch.predictions;
-  now->count[1] = sum->examples + m.batch.examples;
+  now->count[COUNT_PREDICTIONS] = sum->predictions + m.batch.predictions;
+  now->count[COUNT_EXAMPLES] = sum->examples + m.batch.examples;
   for (int side = 0; side < 2; side++)
-    now->count[2 + side] = sum->tokens[side] + m.batch.tokens[side];
-  stopping_vote(t, now->count + 4);
+    now->count[COUNT_TOKENS + side] = sum->tokens[side] + m.batch.tokens[side];
+  stopping_vote(t, now->count + COUNT_REASONS);
   TRY(pass_whole(&t->state.pass, m.batch.data, m.key, (float)loss_scale, gradients_ready(q),
                  q->reducer, now));
   end_micro_batch(t, &m, sum);
@@ -416,10 +416,10 @@ static Err step_over_nccl(Trainer *t, bool with_nan, StepNumbers *now, StepSum *
   report_progress(t, &mark, "the update on the device", r.micro_batch);
   TRY(wait_for_update(t, now, &sum->update));
   memcpy(sum->sum, now->loss, sizeof sum->sum);
-  sum->predictions = now->count[0];
-  sum->examples = now->count[1];
-  memcpy(sum->tokens, now->count + 2, sizeof sum->tokens);
-  stopping_take_sum(t, now->count + 4);
+  sum->predictions = now->count[COUNT_PREDICTIONS];
+  sum->examples = now->count[COUNT_EXAMPLES];
+  memcpy(sum->tokens, now->count + COUNT_TOKENS, sizeof sum->tokens);
+  stopping_take_sum(t, now->count + COUNT_REASONS);
   return ERR_OK;
 }
 

@@ -36,6 +36,7 @@ void world_init(World *w, Comm *comm);
 NODISCARD Err world_open_device(World *w, const BackendSpec *spec);
 /* Selects NCCL or host memory for the all-reduce, and initializes NCCL. */
 NODISCARD Err world_open_transport(World *w, const TrainSpec *spec);
+/* Returns what the options of the run ask of the transport. */
 AllreduceSpec world_allreduce_spec(const TrainSpec *spec);
 /* Returns true if NCCL, where it is used, sums losses too, and the update follows on the device without
  * the host: with one update of all weights. */

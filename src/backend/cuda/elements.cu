@@ -280,8 +280,9 @@ static __global__ void __launch_bounds__(CLIP_LANES)
   }
   /* Thread 0 did the last addition of the reduction itself, so no barrier is needed. */
   if (k) return;
+  double predictions = now->count[COUNT_PREDICTIONS];
   if (now->loss_scale > 0)
-    now->grad_divisor = (now->count[0] > 0 ? now->count[0] : 1) * now->loss_scale;
+    now->grad_divisor = (predictions > 0 ? predictions : 1) * now->loss_scale;
   double norm = sqrt(lane[0]) / now->grad_divisor, most = now->max_grad_norm;
   double by = most > 0 && norm > most ? most / norm : 1;
   for (int i = 0; i < 3 && loss; i++) {

@@ -19,6 +19,7 @@ void speed(bool attention_only);                    /* defined in kernels_speed.
 void decode_kernels(Type type, const Backend *ref); /* defined in kernels_decode.c */
 void fp8_kernels(void);                             /* defined in kernels_fp8.c */
 void relu_kernels(Type type);                       /* defined in kernels_relu.c */
+void sums_kernels(Type type, const Backend *ref);   /* defined in kernels_sums.c */
 void head_kernels(Type type, const Backend *ref);   /* defined in kernels_head.c */
 
 static Backend ref;
@@ -620,6 +621,7 @@ static void test_all_kernels(Type type) {
   head_kernels(type, &ref);
   if (type == TYPE_BF16 && !skew) fp8_kernels();
   if (!skew) relu_kernels(type);
+  if (!skew) sums_kernels(type, &ref);
 }
 
 /* Tests one type, with all arrays aligned or none. */
@@ -650,6 +652,11 @@ static int check_all(bool all) {
   return failed ? 1 : 0;
 }
 
+static void test_sums_alone(Type type) {
+  backend_reference(&ref);
+  sums_kernels(type, &ref);
+}
+
 static bool has_device(void) {
   int devices = 0, status;
   pid_t child = fork();
@@ -658,12 +665,15 @@ static bool has_device(void) {
 }
 
 int main(int argc, char **argv) {
-  if (argc > 1 && (!strcmp(argv[1], "--fp8") || !strcmp(argv[1], "--relu"))) {
+  if (argc > 1 &&
+      (!strcmp(argv[1], "--fp8") || !strcmp(argv[1], "--relu") || !strcmp(argv[1], "--sums"))) {
     /* Runs in this process, as a sanitizer needs. */
     if (!strcmp(argv[1], "--fp8"))
       fp8_kernels();
-    else
+    else if (!strcmp(argv[1], "--relu"))
       relu_kernels(TYPE_BF16);
+    else
+      test_sums_alone(TYPE_BF16);
     printf("%s: %d comparisons, %d failed\n", argv[1] + 2, checks, failures);
     return failures ? 1 : 0;
   }

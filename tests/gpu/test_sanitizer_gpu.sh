@@ -69,6 +69,7 @@ for tool in memcheck racecheck; do
   done
   check "$tool, operands in fp8" under $tool "$build/tests/gpu/test_kernels" --fp8
   check "$tool, a GEMM with the backward of ReLU" under $tool "$build/tests/gpu/test_kernels" --relu
+  check "$tool, column sums" under $tool "$build/tests/gpu/test_kernels" --sums
 done
 if "$trireme" train --data "$set" --run "$T/none" "${model[@]}" "${wide[@]}" --precision fp8 --dry-run > "$T/said" 2>&1; then
   check 'memcheck, fp8' eighths

@@ -1,11 +1,35 @@
 /* Column sums of a matrix, in two kernels: each block sums a part of the rows, then the partial
- * sums are added in a fixed order. Depends on device.cuh. */
-#include "backend/cuda/device.cuh"
+ * sums are added in a fixed order. Depends on sections.cuh. */
+#include "backend/cuda/sections.cuh"
 
-#define WARPS       8
-#define BLOCKS      1024
-#define WIDE        256 /* threads of a block that processes whole rows */
-#define WIDE_BLOCKS 264 /* blocks: two for each of the 132 SMs of an H100 or H200 */
+#define WARPS  8
+#define BLOCKS 1024
+/* blocks of sum_share that an SM runs at once: all its threads */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define SUM_BLOCKS 4
+#elif defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200) && \
+    __CUDA_ARCH__ != 800
+#define SUM_BLOCKS 6
+#else
+#define SUM_BLOCKS 8
+#endif
+#define WIDE  256 /* threads of a block that processes whole rows */
+#define AHEAD 8   /* rows that a thread of such a block loads at a time */
+
+static int assumed_sms;
+
+void kernel_assume_sms(int sms) {
+  assumed_sms = sms;
+}
+
+size_t kernel_count_sms(void) {
+  int device = 0, sms = assumed_sms;
+  if (sms) return (size_t)sms;
+  if (cudaGetDevice(&device) ||
+      cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device))
+    return 1;
+  return (size_t)sms;
+}
 
 /* Adds the sums of the warps, eight columns per lane, and writes them to this block's row of
  * parts (gridDim.y, n). */
@@ -26,7 +50,7 @@ static __device__ __forceinline__ void write_share(float *parts, const float sum
 /* Sums this block's part of the rows: eight columns per thread; the warps alternate over the
  * rows. */
 template <typename T, bool VECTOR>
-static __global__ void __launch_bounds__(WARPS * 32)
+static __global__ void __launch_bounds__(WARPS * 32, SUM_BLOCKS)
     sum_share(float *parts, const T *dy, size_t rows, size_t n) {
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   size_t column = blockIdx.x * (size_t)256 + lane * 8;
@@ -35,13 +59,15 @@ static __global__ void __launch_bounds__(WARPS * 32)
   int count = column >= n ? 0 : n - column < 8 ? (int)(n - column) : 8;
   float sum[8] = {0};
   if (count) {
+    const T *at = dy + (begin + warp) * n + column;
+    int left = end > begin + warp ? (int)((end - begin - warp + WARPS - 1) / WARPS) : 0;
 #pragma unroll 4
-    for (size_t r = begin + warp; r < end; r += WARPS) {
+    for (; left > 0; left--, at += WARPS * n) {
       float x[8];
       if (VECTOR)
-        load8(x, dy + r * n + column);
+        load8(x, at);
       else
-        load_some(x, dy + r * n + column, count);
+        load_some(x, at, count);
 #pragma unroll
       for (int i = 0; i < 8; i++) sum[i] += x[i];
     }
@@ -53,56 +79,63 @@ static __global__ void __launch_bounds__(WARPS * 32)
  * processes a row, or 2048 columns of it, eight columns per thread. dx may be dy, so the compiler
  * cannot move loads before stores: AHEAD rows are loaded explicitly before the first is stored.
  * Blocks alternate over pieces of rows, so that all blocks work in one region of memory, from the
- * last rows to the first: the preceding GEMM may have left the last rows in L2. */
+ * last rows to the first: the preceding GEMM may have left the last rows in L2. A share has a piece
+ * in every turn. */
 template <typename T>
-static __global__ void __launch_bounds__(WIDE, 2)
+static __global__ void __launch_bounds__(WIDE, SM_BLOCKS)
     relu_backward_share(T *dx, float *parts, const T *dy, const uint8_t *mask, size_t rows,
-                        size_t n, int lanes, float scale) {
-  constexpr int AHEAD = 8;
-  __shared__ float shared[WIDE * 8];
+                        size_t n, int lanes, float scale, Sections s) {
+  __shared__ float shared[WIDE * 8], totals[WIDE * 8];
   int team = threadIdx.x / lanes, teams = WIDE / lanes, lane = threadIdx.x % lanes;
-  size_t column = (blockIdx.x * (size_t)lanes + lane) * 8, a_turn = AHEAD * teams * gridDim.y;
-  size_t turns = (rows + a_turn - 1) / a_turn, pieces = turns * gridDim.y;
+  size_t column = (blockIdx.x * (size_t)lanes + lane) * 8;
+  size_t pieces = (size_t)s.turns * s.shares;
   /* The first `longer` pieces have one row more than the others. */
   size_t least = rows / pieces, longer = rows % pieces;
-  float sum[8] = {0};
-  if (column >= n || team >= teams) turns = 0;
-  for (size_t turn = turns; turn-- > 0;) {
-    size_t piece = turn * gridDim.y + blockIdx.y;
-    size_t begin = piece * least + (piece < longer ? piece : longer);
-    size_t first = begin + team, end = begin + least + (piece < longer);
-    Eight<T> in[AHEAD];
-    uint32_t bits[AHEAD];
+  bool there = column < n && team < teams;
+  for (unsigned number = blockIdx.y; number < s.shares * s.each; number += gridDim.y) {
+    Section now = find_section(s, number, gridDim.y);
+    float sum[8] = {0};
+    for (unsigned turn = now.begin; there && turn < now.end; turn++) {
+      size_t piece = (s.turns - 1 - turn) * (size_t)s.shares + now.share;
+      size_t begin = piece * least + (piece < longer ? piece : longer);
+      size_t first = begin + team, end = begin + least + (piece < longer);
+      Eight<T> in[AHEAD];
+      uint32_t bits[AHEAD];
 #pragma unroll
-    for (int a = 0; a < AHEAD; a++) {
-      size_t r = first + a * teams, at = r * n + column;
-      if (r < end) {
-        in[a].load(dy + at);
-        bits[a] = mask[at / 8];
+      for (int a = 0; a < AHEAD; a++) {
+        size_t r = first + a * teams, at = r * n + column;
+        if (r < end) {
+          in[a].load(dy + at);
+          bits[a] = mask[at / 8];
+        }
+      }
+#pragma unroll
+      for (int a = 0; a < AHEAD; a++) {
+        size_t r = first + a * teams;
+        float x[8];
+        if (r >= end) break;
+        in[a].get(x);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+          x[i] = bits[a] >> i & 1 ? x[i] * scale : 0;
+          sum[i] += x[i];
+        }
+        store8(dx + r * n + column, x);
       }
     }
+    __syncthreads(); /* All threads must have read the sums of the previous section. */
 #pragma unroll
-    for (int a = 0; a < AHEAD; a++) {
-      size_t r = first + a * teams;
-      float x[8];
-      if (r >= end) break;
-      in[a].get(x);
-#pragma unroll
-      for (int i = 0; i < 8; i++) {
-        x[i] = bits[a] >> i & 1 ? x[i] * scale : 0;
-        sum[i] += x[i];
-      }
-      store8(dx + r * n + column, x);
+    for (int i = 0; i < 8; i++) shared[i * WIDE + threadIdx.x] = sum[i];
+    __syncthreads();
+    /* A thread has the same columns in every section, so that `totals` needs no barrier. */
+    for (int k = threadIdx.x; k < lanes * 8; k += WIDE) {
+      size_t c = blockIdx.x * (size_t)lanes * 8 + k;
+      float total = 0;
+      for (int t = 0; t < teams; t++) total += shared[k % 8 * WIDE + t * lanes + k / 8];
+      if (now.adds) total = totals[k] + total;
+      totals[k] = total;
+      if (now.ends && c < n) parts[now.part * n + c] = total;
     }
-  }
-#pragma unroll
-  for (int i = 0; i < 8; i++) shared[i * WIDE + threadIdx.x] = sum[i];
-  __syncthreads();
-  for (int k = threadIdx.x; k < lanes * 8; k += WIDE) {
-    size_t c = blockIdx.x * (size_t)lanes * 8 + k;
-    float total = 0;
-    for (int t = 0; t < teams; t++) total += shared[k % 8 * WIDE + t * lanes + k / 8];
-    if (c < n) parts[blockIdx.y * n + c] = total;
   }
 }
 
@@ -112,7 +145,9 @@ struct Targets {
   size_t width;
 };
 
-/* Sums `count` rows of parts: 32 columns per block; 32 warps alternate over the rows. */
+/* Sums `count` times EACH rows of parts: 32 columns per block; 32 warps alternate over the groups of
+ * EACH adjacent rows. */
+template <int EACH>
 static __global__ void __launch_bounds__(1024)
     add_parts(Targets to, const float *parts, size_t count, size_t n, bool add) {
   __shared__ float shared[32][33];
@@ -120,8 +155,14 @@ static __global__ void __launch_bounds__(1024)
   size_t column = blockIdx.x * (size_t)32 + x;
   float sum = 0;
   if (column < n) {
-#pragma unroll 8
-    for (size_t p = y; p < count; p += 32) sum += parts[p * n + column];
+#pragma unroll(8 / EACH)
+    for (size_t p = y; p < count; p += 32) {
+      const float *at = parts + p * EACH * n + column;
+      float one = *at;
+#pragma unroll
+      for (int i = 1; i < EACH; i++) one += at[i * n];
+      sum += one;
+    }
   }
   shared[y][x] = sum;
   __syncthreads();
@@ -135,11 +176,20 @@ static __global__ void __launch_bounds__(1024)
 }
 
 cudaError_t kernel_add_parts(float *const *to, int targets, size_t width, const float *parts,
-                             size_t count, bool add, cudaStream_t stream) {
+                             size_t count, size_t each, bool add, cudaStream_t stream) {
   Targets all = {{NULL, NULL, NULL}, width};
   size_t n = targets * width;
   for (int i = 0; i < targets; i++) all.at[i] = to[i];
-  add_parts<<<blocks_for(n, 32), 1024, 0, stream>>>(all, parts, count, n, add);
+  auto launch = [&](auto kernel) {
+    kernel<<<blocks_for(n, 32), 1024, 0, stream>>>(all, parts, count, n, add);
+  };
+  static_assert(MOST_SECTIONS == 3, "");
+  if (each == 1)
+    launch(add_parts<1>);
+  else if (each == 2)
+    launch(add_parts<2>);
+  else
+    launch(add_parts<3>);
   return cudaGetLastError();
 }
 
@@ -147,10 +197,12 @@ cudaError_t kernel_add_parts(float *const *to, int targets, size_t width, const 
 static int wide_lanes(size_t n) {
   return n < WIDE * 8 ? (int)(n / 8) : WIDE;
 }
-static size_t count_wide_shares(size_t rows, size_t n) {
-  size_t across = (n + WIDE * 8 - 1) / (WIDE * 8);
-  size_t most = across > WIDE_BLOCKS ? 1 : WIDE_BLOCKS / across, want = (rows + 7) / 8;
-  return want < most ? want : most;
+/* Divides the rows for relu_backward_share; n is a multiple of 8. */
+static Sections divide_wide(size_t rows, size_t n) {
+  size_t across = (n + WIDE * 8 - 1) / (WIDE * 8), teams = WIDE / wide_lanes(n);
+  size_t most = across > MOST_SHARES ? 1 : MOST_SHARES / across, want = (rows + 7) / 8;
+  size_t shares = want < most ? want : most, a_turn = AHEAD * teams * shares;
+  return divide_turns(shares, (rows + a_turn - 1) / a_turn);
 }
 
 /* Returns the number of partial sums. It depends only on the shape, so that sums have the same
@@ -162,14 +214,19 @@ static size_t count_shares(size_t rows, size_t n) {
 }
 
 size_t kernel_column_sums_work(size_t rows, size_t n) {
-  size_t narrow = count_shares(rows, n), wide = count_wide_shares(rows, n);
-  return (narrow > wide ? narrow : wide) * n * sizeof(float);
+  size_t most = count_shares(rows, n);
+  if (rows && n && n % 8 == 0) {
+    Sections s = divide_wide(rows, n);
+    size_t wide = (size_t)s.shares * s.each;
+    if (wide > most) most = wide;
+  }
+  return most * n * sizeof(float);
 }
 
 cudaError_t kernel_column_sums(Type type, float *dbias, const void *dy, size_t rows, size_t n,
                                bool add, void *work, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
-  if (rows == 0) return kernel_add_parts(&dbias, 1, n, NULL, 0, add, stream);
+  if (rows == 0) return kernel_add_parts(&dbias, 1, n, NULL, 0, 1, add, stream);
   float *parts = (float *)work;
   size_t count = count_shares(rows, n);
   dim3 grid(blocks_for(n, 256), (unsigned)count);
@@ -181,7 +238,7 @@ cudaError_t kernel_column_sums(Type type, float *dbias, const void *dy, size_t r
       sum_share<T, false><<<grid, WARPS * 32, 0, stream>>>(parts, (const T *)dy, rows, n);
   });
   if (err) return err;
-  return kernel_add_parts(&dbias, 1, n, parts, count, add, stream);
+  return kernel_add_parts(&dbias, 1, n, parts, count, 1, add, stream);
 }
 
 cudaError_t kernel_relu_backward_sums(Type type, void *dx, float *dbias, const void *dy,
@@ -189,13 +246,15 @@ cudaError_t kernel_relu_backward_sums(Type type, void *dx, float *dbias, const v
                                       bool add, void *work, cudaStream_t stream) {
   float *parts = (float *)work;
   int lanes = wide_lanes(n);
-  size_t count = count_wide_shares(rows, n);
-  dim3 grid(blocks_for(n, (size_t)lanes * 8), (unsigned)count);
+  Sections s = divide_wide(rows, n);
+  unsigned across = blocks_for(n, (size_t)lanes * 8), blocks = count_section_blocks(s, across);
+  dim3 grid(across, blocks);
   cudaError_t err = with_type(type, [&](auto t) {
     typedef decltype(t) T;
-    relu_backward_share<T>
-        <<<grid, WIDE, 0, stream>>>((T *)dx, parts, (const T *)dy, mask, rows, n, lanes, scale);
+    relu_backward_share<T><<<grid, WIDE, 0, stream>>>((T *)dx, parts, (const T *)dy, mask, rows,
+                                                      n, lanes, scale, s);
   });
   if (err) return err;
-  return kernel_add_parts(&dbias, 1, n, parts, count, add, stream);
+  return kernel_add_parts(&dbias, 1, n, parts, s.shares, count_share_parts(s, blocks), add,
+                          stream);
 }

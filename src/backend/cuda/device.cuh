@@ -308,11 +308,13 @@ static __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
-/* Sums parts (count, targets * width) over its rows and writes the first `width` columns to
- * to[0], the next to to[1], and so on; at most three targets; adds to the targets if `add`. See
- * columns.cu. */
+/* Sums parts (count * each, targets * width) over its rows, first `each` adjacent rows, and writes
+ * the first `width` columns to to[0], the next to to[1], and so on; at most three targets; adds to
+ * the targets if `add`. See columns.cu. */
 cudaError_t kernel_add_parts(float *const *to, int targets, size_t width, const float *parts,
-                             size_t count, bool add, cudaStream_t);
+                             size_t count, size_t each, bool add, cudaStream_t);
+/* Returns the number of SMs of the current GPU, or what kernel_assume_sms has set. */
+size_t kernel_count_sms(void);
 /* Adds the column sums of parts (rows, 3) to loss (3), in a fixed order. See loss.cu. */
 cudaError_t kernel_sum_losses(double *loss, const double *parts, size_t rows, cudaStream_t);
 /* Backward of ReLU and its column sums; n is a multiple of 8, all arrays are 16-byte aligned. */

@@ -68,6 +68,9 @@ cudaError_t kernel_attend(Type, void *o, float *lse, const void *q, const void *
  * allows it. 0 is the default, which selects the fastest. Returns its name, or NULL if there is
  * no such number. Not thread-safe. */
 const char *kernel_select_attention(int variant);
+/* For tests: kernels use as many blocks as on a GPU with so many SMs; 0: with those of this GPU. Not
+ * thread-safe. */
+void kernel_assume_sms(int sms);
 /* Backend.attend_backward. q_rows: tokens in q; work is (q_rows, heads) floats. */
 size_t kernel_attend_backward_work(size_t q_rows, size_t heads);
 cudaError_t kernel_attend_backward(Type, void *dq, void *dk, void *dv, const void *do_,

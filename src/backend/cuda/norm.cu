@@ -1,13 +1,13 @@
 /* Residual, dropout and layer norm, forward and backward, each in one pass over memory: a row
- * stays in registers. Depends on device.cuh, columns.cu. */
+ * stays in registers. Depends on sections.cuh, columns.cu. */
 #include <type_traits>
 
-#include "backend/cuda/device.cuh"
+#include "backend/cuda/sections.cuh"
 
 /* A block has four warps: one row per warp (WARPS 1) or one row for all (WARPS 4). A thread holds
  * VECS times eight columns of its row, WARPS * 256 columns apart. */
 #define BLOCK_WARPS 4
-#define MAX_PARTS   512 /* maximum number of blocks that sum dgain and dbias */
+#define MAX_PARTS   512 /* maximum number of blocks of norm_parameters_plain for a column */
 
 template <int WARPS>
 static __device__ __forceinline__ float row_sum(float x) {
@@ -112,7 +112,13 @@ static __global__ void __launch_bounds__(256)
 
 /* ---- backward, eight columns per thread ---- */
 
-#define BACK_PARTS 264 /* blocks: two for each of the 132 SMs of an H100 or H200 */
+/* True: sums of sections have memory of their own, so that rows of the next section are copied
+ * meanwhile. Compute capability 7.5 has neither the memory nor asynchronous copies. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define SUMS_APART false
+#else
+#define SUMS_APART true
+#endif
 
 /* Starts an asynchronous copy of 16 bytes to shared memory; before compute capability 8.0 copies
  * synchronously. */
@@ -125,16 +131,29 @@ static __device__ __forceinline__ void copy_ahead(uint4 *to, const uint4 *from) 
 #endif
 }
 
-/* Synchronizes the ROW threads of a team of the block. */
-template <int ROW>
+/* Synchronizes the ROW threads of a team, which is one of COUNT teams beginning at FIRST. If the
+ * number of a barrier is computed, ptxas reserves all 16 for a block. Compute capability 12.0 has 24
+ * for an SM, so two blocks need constant numbers. */
+template <int ROW, int FIRST, int COUNT>
 static __device__ __forceinline__ void team_barrier(int team) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+  if constexpr (COUNT == 1) {
+    asm volatile("bar.sync %0, %1;" ::"n"(FIRST + 1), "n"(ROW) : "memory");
+  } else {
+    if (team < FIRST + COUNT / 2)
+      team_barrier<ROW, FIRST, COUNT / 2>(team);
+    else
+      team_barrier<ROW, FIRST + COUNT / 2, COUNT / 2>(team);
+  }
+#else
   asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(ROW) : "memory");
+#endif
 }
 
 /* Returns the sums of a and b over a team to all its threads. The lower half of a warp reduces a,
  * the upper half b. part: one element per warp of the block; the caller alternates between two
  * arrays, so that one barrier per row is sufficient. */
-template <int ROW>
+template <int ROW, int TEAMS>
 static __device__ __forceinline__ float2 team_sums(float a, float b, float2 *part, int team) {
   bool upper = threadIdx.x & 16;
   float sum = upper ? b : a, other = upper ? a : b;
@@ -147,7 +166,7 @@ static __device__ __forceinline__ float2 team_sums(float a, float b, float2 *par
   } else {
     float *mine = (float *)(part + threadIdx.x / 32);
     if (threadIdx.x % 16 == 0) mine[upper] = sum;
-    team_barrier<ROW>(team);
+    team_barrier<ROW, 0, TEAMS>(team);
     float2 all = part[team * (ROW / 32)];
 #pragma unroll
     for (int w = 1; w < ROW / 32; w++) {
@@ -159,34 +178,68 @@ static __device__ __forceinline__ float2 team_sums(float a, float b, float2 *par
   }
 }
 
-/* Computes dx and dbranch, and in parts (gridDim.x, 2d or 3d) this block's partial sums of dgain,
- * dbias and, if SHIFTS, dshift. Teams of ROW threads alternate over the rows, eight columns per
- * thread, so that column sums need few registers and many rows are in flight. While a row is
- * computed, the team's next row is copied to shared memory (cp.async), each thread's part to a
- * slot of its own. dx may be `through` and dbranch may be dy: a thread stores only elements that
- * it alone has loaded. */
+/* Eight floats of each thread in shared memory, in two halves without bank conflicts: neither
+ * when a thread accesses four of its own nor when a warp reads adjacent columns. */
+template <int THREADS>
+struct ThreadSums {
+  float4 low[THREADS], gap[4], high[THREADS];
+  __device__ __forceinline__ void put(const float x[8]) {
+    low[threadIdx.x] = make_float4(x[0], x[1], x[2], x[3]);
+    high[threadIdx.x] = make_float4(x[4], x[5], x[6], x[7]);
+  }
+  __device__ __forceinline__ void get(float x[8]) const {
+    float4 a = low[threadIdx.x], b = high[threadIdx.x];
+    x[0] = a.x;
+    x[1] = a.y;
+    x[2] = a.z;
+    x[3] = a.w;
+    x[4] = b.x;
+    x[5] = b.y;
+    x[6] = b.z;
+    x[7] = b.w;
+  }
+  /* Returns the sum over the teams of column k; a team has ROW threads, eight columns each. */
+  template <int ROW>
+  __device__ __forceinline__ float sum_column(unsigned k) const {
+    const float *at = (const float *)(k / 4 % 2 ? high : low) + k / 8 * 4 + k % 4;
+    float total = 0;
+#pragma unroll
+    for (int i = 0; i < THREADS / ROW; i++) total += at[i * ROW * 4];
+    return total;
+  }
+};
+
+/* Computes dx and dbranch, and in parts (rows of 2d or 3d) the partial sums of dgain, dbias and, if
+ * SHIFTS, dshift of each section (see sections.cuh). Teams of ROW threads alternate over the rows,
+ * eight columns per thread, so that column sums need few registers and many rows are in flight.
+ * While a row is computed, the team's next row is copied to shared memory (cp.async), each thread's
+ * part to a slot of its own. dx may be `through` and dbranch may be dy: a thread stores only
+ * elements that it alone has loaded. */
 template <typename T, int THREADS, int ROW, bool SHIFTS>
-static __global__ void __launch_bounds__(THREADS, 2)
+static __global__ void __launch_bounds__(THREADS, SM_BLOCKS)
     norm_backward(T *dx, T *dbranch, float *parts, const T *dy, const T *through, const T *sum,
-                  const float *stat, const float *gain, unsigned rows, unsigned d, Drop drop) {
+                  const float *stat, const float *gain, unsigned rows, unsigned d, float share,
+                  Drop drop, Sections s) {
   /* WORDS: number of 16-byte words in eight elements */
   constexpr int TEAMS = THREADS / ROW, WORDS = sizeof(T) / 2;
   constexpr unsigned SUMS = SHIFTS ? 3 : 2;
+  /* The sums of dshift are in shared memory: registers do not suffice. */
+  constexpr bool SHARES_SHIFT = SHIFTS && SUMS_APART;
+  typedef ThreadSums<THREADS> Columns;
   __shared__ uint4 ahead[3][WORDS][THREADS];
   __shared__ float2 part[2][THREADS / 32];
-  int team = threadIdx.x / ROW, me = threadIdx.x;
-  unsigned c = me % ROW * 8, step = gridDim.x * TEAMS;
+  __shared__ __align__(16) char apart[SUMS_APART ? sizeof(Columns) : 16];
+  static_assert(sizeof ahead >= sizeof(Columns), "");
+  Columns &columns = *(Columns *)(SUMS_APART ? (void *)apart : (void *)ahead);
+  int team = threadIdx.x / ROW;
+  unsigned me = threadIdx.x, c = me % ROW * 8, step = s.shares * TEAMS;
   bool there = c < d;
   float dgain[8] = {0}, dbias[8] = {0}, dshift[8] = {0}, in_mean = 0, in_inverse = 0;
-#pragma unroll
-  for (int i = 0; i < 3 * WORDS && !there; i++)
-    ahead[i / WORDS][i % WORDS][me] = make_uint4(0, 0, 0, 0);
   auto prefetch_part = [&](int i, const T *from) {
 #pragma unroll
     for (int w = 0; w < WORDS; w++) copy_ahead(&ahead[i][w][me], (const uint4 *)from + w);
   };
-  auto prefetch_row = [&](unsigned behind) {
-    unsigned r = rows - 1 - behind;
+  auto prefetch_row = [&](unsigned r) {
     size_t at = (size_t)r * d + c;
     in_mean = stat[2 * (size_t)r];
     in_inverse = stat[2 * (size_t)r + 1];
@@ -201,65 +254,105 @@ static __global__ void __launch_bounds__(THREADS, 2)
     for (int w = 0; w < WORDS; w++) word[w] = ahead[i][w][me];
     memcpy(&e, word, sizeof e);
   };
-  unsigned r = blockIdx.x + team * gridDim.x;
-  float share = 1 / (float)d;
-  if (r < rows) prefetch_row(r);
-  for (int turn = 0; r < rows; r += step, turn ^= 1) {
-    Eight<T> in_dy, in_sum, in_through;
-    float mean = in_mean, inverse = in_inverse, a = 0, b = 0, grad[8], normal[8];
-    float g[8] = {0};
-    if (there) load8(g, gain + c);
-    copies_wait();
-    take(in_dy, 0);
-    take(in_sum, 1);
-    if (through) take(in_through, 2);
-    if (r + step < rows) prefetch_row(r + step);
-    in_dy.get(grad);
-    in_sum.get(normal);
+  auto clear_slots = [&]() {
 #pragma unroll
-    for (int j = 0; j < 8; j++) {
-      normal[j] = (normal[j] - mean) * inverse;
-      dgain[j] += grad[j] * normal[j];
-      dbias[j] += grad[j];
-      grad[j] *= g[j];
-      a += grad[j];
-      b += grad[j] * normal[j];
-    }
-    float2 sums = team_sums<ROW>(a, b, part[turn], team);
-    a = sums.x * share * -inverse;
-    b = sums.y * share * -inverse;
-    if (there) {
-      size_t at = (size_t)(rows - 1 - r) * d + c;
+    for (int i = 0; i < 3 * WORDS && !there; i++)
+      ahead[i / WORDS][i % WORDS][me] = make_uint4(0, 0, 0, 0);
+  };
+  unsigned number = blockIdx.x, r, left; /* left: number of the team's rows, from r down */
+  auto begin_section = [&]() {
+    Section now = find_section(s, number, gridDim.x);
+    unsigned behind = now.begin * step + team * s.shares + now.share;
+    left = now.end - now.begin;
+    if (behind + (left - 1) * step >= rows) left--; /* the last turn may be incomplete */
+    r = rows - 1 - behind;
+    if (left) prefetch_row(r);
+  };
+  clear_slots();
+  if (SHARES_SHIFT) columns.put(dshift);
+  begin_section();
+  for (;;) {
+    for (; left; r -= step, left--) {
+      Eight<T> in_dy, in_sum, in_through;
+      float mean = in_mean, inverse = in_inverse, a = 0, b = 0, grad[8], normal[8];
+      float g[8] = {0};
+      if (there) load8(g, gain + c);
+      copies_wait();
+      take(in_dy, 0);
+      take(in_sum, 1);
+      if (through) take(in_through, 2);
+      if (left > 1) prefetch_row(r - step);
+      in_dy.get(grad);
+      in_sum.get(normal);
+#pragma unroll
+      for (int j = 0; j < 8; j++) {
+        normal[j] = (normal[j] - mean) * inverse;
+        dgain[j] += grad[j] * normal[j];
+        dbias[j] += grad[j];
+        grad[j] *= g[j];
+        a += grad[j];
+        b += grad[j] * normal[j];
+      }
+      float2 sums = team_sums<ROW, TEAMS>(a, b, part[left % 2], team);
+      a = sums.x * share * -inverse;
+      b = sums.y * share * -inverse;
+      if (!there) continue;
+      size_t at = (size_t)r * d + c;
       float residual[8] = {0};
       if (through) in_through.get(residual);
 #pragma unroll
       for (int j = 0; j < 8; j++)
         grad[j] = grad[j] * inverse + (normal[j] * b + (a + residual[j]));
       store8(dx + at, grad);
-      if (dbranch) {
-        drop8(grad, drop, at / 8);
-        store8(dbranch + at, grad);
+      if (!dbranch) continue;
+      drop8(grad, drop, at / 8);
+      store8(dbranch + at, grad);
+      if (!SHIFTS) continue;
+      if (SHARES_SHIFT) columns.get(dshift);
 #pragma unroll
-        for (int j = 0; j < 8 && SHIFTS; j++) dshift[j] += grad[j];
+      for (int j = 0; j < 8; j++) dshift[j] += grad[j];
+      if (SHARES_SHIFT) columns.put(dshift);
+    }
+
+    /* Adds the sums of the teams, and to those of the share's sections before this one. */
+    constexpr int EACH = ROW * 8 > THREADS ? ROW * 8 / THREADS : 1; /* columns of a thread */
+    Section now = find_section(s, number, gridDim.x);
+    float *out = parts + now.part * (SUMS * d), before[SUMS][EACH];
+    /* Loads without a condition, which would keep the registers occupied in the loop; without
+     * sums before, of values that are not used. */
+    const float *from = now.adds ? out : gain;
+    unsigned stride = now.adds ? d : 0;
+#pragma unroll
+    for (int i = 0; i < (int)SUMS * EACH; i++)
+      before[i / EACH][i % EACH] =
+          from[i / EACH * stride + min(me + i % EACH * THREADS, d - 1)];
+    number += gridDim.x;
+    bool ended = number >= s.shares * s.each;
+    if (SUMS_APART && !ended) begin_section();
+#pragma unroll
+    for (int i = 0; i < (int)SUMS; i++) {
+      /* dshift first: its sums are already there */
+      int which = SHARES_SHIFT ? (i + 2) % 3 : i;
+      __syncthreads();
+      if (!SHARES_SHIFT || which < 2) {
+        columns.put(which == 0 ? dgain : which == 1 ? dbias : dshift);
+        __syncthreads();
+      }
+#pragma unroll
+      for (int j = 0; j < EACH; j++) {
+        unsigned k = me + j * THREADS;
+        if (k >= d) continue;
+        float total = columns.template sum_column<ROW>(k);
+        out[which * d + k] = now.adds ? before[which][j] + total : total;
       }
     }
-  }
-
-  /* Adds the column sums of the teams in the memory of `ahead`, because no copy is in flight any
-   * more. */
-  float *all = (float *)ahead, *out = parts + blockIdx.x * (size_t)(SUMS * d);
-  static_assert(sizeof ahead >= THREADS * 8 * sizeof(float), "");
+    if (ended) return;
 #pragma unroll
-  for (unsigned which = 0; which < SUMS; which++) {
-    __syncthreads();
-    store8(all + me * 8, which == 0 ? dgain : which == 1 ? dbias : dshift);
-    __syncthreads();
-    for (unsigned k = me; k < d; k += THREADS) {
-      float total = 0;
-#pragma unroll
-      for (int i = 0; i < TEAMS; i++) total += all[i * ROW * 8 + k];
-      out[which * d + k] = total;
-    }
+    for (int j = 0; j < 8; j++) dgain[j] = dbias[j] = dshift[j] = 0;
+    if (!SUMS_APART || SHARES_SHIFT) __syncthreads();
+    if (SHARES_SHIFT) columns.put(dshift);
+    if (!SUMS_APART) clear_slots();
+    if (!SUMS_APART) begin_section();
   }
 }
 
@@ -348,8 +441,15 @@ static size_t count_parts(size_t rows) {
   return blocks < MAX_PARTS ? blocks : MAX_PARTS;
 }
 
+/* Returns the shares of norm_backward. */
+static size_t count_back_shares(size_t rows) {
+  size_t want = (rows + 3) / 4;
+  return want < MOST_SHARES ? want : MOST_SHARES;
+}
+
 size_t kernel_add_norm_backward_work(size_t rows, size_t d) {
-  size_t parts = count_parts(rows) * 3 * d * sizeof(float);
+  size_t count = count_parts(rows), fast = count_back_shares(rows) * MOST_SECTIONS;
+  size_t parts = (fast > count ? fast : count) * 3 * d * sizeof(float);
   size_t sums = kernel_column_sums_work(rows, d);
   return parts > sums ? parts : sums;
 }
@@ -360,22 +460,25 @@ cudaError_t kernel_add_norm_backward(Type type, void *dx, void *dbranch, float *
                                      const float *gain, const AddNorm *n, bool add, void *work,
                                      cudaStream_t stream) {
   float *to[3] = {dgain, dbias, dshift};
-  if (n->rows == 0) return kernel_add_parts(to, dshift ? 3 : 2, n->d, NULL, 0, add, stream);
+  if (n->rows == 0) return kernel_add_parts(to, dshift ? 3 : 2, n->d, NULL, 0, 1, add, stream);
   Drop drop = drop_of(n->drop);
   float *parts = (float *)work;
-  size_t rows = n->rows, d = n->d, count = count_parts(rows);
+  size_t rows = n->rows, d = n->d, count = count_parts(rows), each = 1;
   bool fast = d % 8 == 0 && d * type_size(type) <= 8192 && rows <= INT32_MAX &&
               is_aligned(dx) && is_aligned(dbranch) && is_aligned(dy) && is_aligned(through) &&
               is_aligned(sum) && is_aligned(gain);
-  if (fast && count > BACK_PARTS) count = BACK_PARTS;
+  if (fast) count = count_back_shares(rows);
   cudaError_t err = with_type(type, [&](auto t) {
     typedef decltype(t) T;
     /* threads per block, chosen so that a block has 24 KiB of loads in flight */
     constexpr int THREADS = sizeof(T) == 4 ? 256 : 512;
-    auto launch = [&](auto kernel) {
-      kernel<<<(unsigned)count, THREADS, 0, stream>>>(
+    auto launch = [&](auto kernel, size_t teams) {
+      Sections s = divide_turns(count, (rows + count * teams - 1) / (count * teams));
+      unsigned blocks = count_section_blocks(s, 1);
+      each = count_share_parts(s, blocks);
+      kernel<<<blocks, THREADS, 0, stream>>>(
           (T *)dx, (T *)dbranch, parts, (const T *)dy, (const T *)through, (const T *)sum, stat,
-          gain, (unsigned)rows, (unsigned)d, drop);
+          gain, (unsigned)rows, (unsigned)d, 1 / (float)d, drop, s);
     };
     if (!fast) {
       norm_parameters_plain<T><<<dim3((unsigned)count, blocks_for(d, 128)), 128, 0, stream>>>(
@@ -387,15 +490,15 @@ cudaError_t kernel_add_norm_backward(Type type, void *dx, void *dbranch, float *
       auto pick = [&](auto shifts) {
         constexpr bool SHIFTS = decltype(shifts)::value;
         if (d <= 256)
-          launch(norm_backward<T, THREADS, 32, SHIFTS>);
+          launch(norm_backward<T, THREADS, 32, SHIFTS>, THREADS / 32);
         else if (d <= 512)
-          launch(norm_backward<T, THREADS, 64, SHIFTS>);
+          launch(norm_backward<T, THREADS, 64, SHIFTS>, THREADS / 64);
         else if (d <= 1024)
-          launch(norm_backward<T, THREADS, 128, SHIFTS>);
+          launch(norm_backward<T, THREADS, 128, SHIFTS>, THREADS / 128);
         else if (d <= 2048)
-          launch(norm_backward<T, THREADS, 256, SHIFTS>);
+          launch(norm_backward<T, THREADS, 256, SHIFTS>, THREADS / 256);
         else
-          launch(norm_backward<T, THREADS, THREADS, SHIFTS>);
+          launch(norm_backward<T, THREADS, THREADS, SHIFTS>, 1);
       };
       if (dshift)
         pick(std::true_type());
@@ -404,7 +507,7 @@ cudaError_t kernel_add_norm_backward(Type type, void *dx, void *dbranch, float *
     }
   });
   bool done = fast && dshift; /* norm_backward has already summed dbranch */
-  if (!err) err = kernel_add_parts(to, done ? 3 : 2, d, parts, count, add, stream);
+  if (!err) err = kernel_add_parts(to, done ? 3 : 2, d, parts, count, each, add, stream);
   if (err || done || !dshift) return err;
   return kernel_column_sums(type, dshift, dbranch, rows, d, add, work, stream);
 }

@@ -483,7 +483,7 @@ cudaError_t kernel_linear_relu_backward(Type type, void *dx, float *dbias, const
     e = spread ? launch_kernel<__nv_bfloat16, 2>(j, stream)
                : launch_kernel<__nv_bfloat16, 1>(j, stream);
   if (e) return e;
-  return kernel_add_parts(&dbias, 1, in, j.sums, count_tile_rows(rows), add, stream);
+  return kernel_add_parts(&dbias, 1, in, j.sums, count_tile_rows(rows), 1, add, stream);
 }
 
 #else

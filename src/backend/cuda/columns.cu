@@ -22,13 +22,13 @@ void kernel_assume_sms(int sms) {
   assumed_sms = sms;
 }
 
-size_t kernel_count_sms(void) {
+cudaError_t kernel_count_sms(size_t *count) {
   int device = 0, sms = assumed_sms;
-  if (sms) return (size_t)sms;
-  if (cudaGetDevice(&device) ||
-      cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device))
-    return 1;
-  return (size_t)sms;
+  cudaError_t err = cudaSuccess;
+  if (!sms) err = cudaGetDevice(&device);
+  if (!sms && !err) err = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+  *count = (size_t)sms;
+  return err;
 }
 
 /* Adds the sums of the warps, eight columns per lane, and writes them to this block's row of
@@ -91,11 +91,11 @@ static __global__ void __launch_bounds__(WIDE, SM_BLOCKS)
   size_t pieces = (size_t)s.turns * s.shares;
   /* The first `longer` pieces have one row more than the others. */
   size_t least = rows / pieces, longer = rows % pieces;
-  bool there = column < n && team < teams;
+  bool has_columns = column < n && team < teams;
   for (unsigned number = blockIdx.y; number < s.shares * s.each; number += gridDim.y) {
     Section now = find_section(s, number, gridDim.y);
     float sum[8] = {0};
-    for (unsigned turn = now.begin; there && turn < now.end; turn++) {
+    for (unsigned turn = now.begin; has_columns && turn < now.end; turn++) {
       size_t piece = (s.turns - 1 - turn) * (size_t)s.shares + now.share;
       size_t begin = piece * least + (piece < longer ? piece : longer);
       size_t first = begin + team, end = begin + least + (piece < longer);
@@ -132,9 +132,9 @@ static __global__ void __launch_bounds__(WIDE, SM_BLOCKS)
       size_t c = blockIdx.x * (size_t)lanes * 8 + k;
       float total = 0;
       for (int t = 0; t < teams; t++) total += shared[k % 8 * WIDE + t * lanes + k / 8];
-      if (now.adds) total = totals[k] + total;
+      if (now.continues_part) total = totals[k] + total;
       totals[k] = total;
-      if (now.ends && c < n) parts[now.part * n + c] = total;
+      if (now.completes_part && c < n) parts[now.part * n + c] = total;
     }
   }
 }
@@ -246,10 +246,14 @@ cudaError_t kernel_relu_backward_sums(Type type, void *dx, float *dbias, const v
                                       bool add, void *work, cudaStream_t stream) {
   float *parts = (float *)work;
   int lanes = wide_lanes(n);
+  size_t sms;
+  cudaError_t err = kernel_count_sms(&sms);
+  if (err) return err;
   Sections s = divide_wide(rows, n);
-  unsigned across = blocks_for(n, (size_t)lanes * 8), blocks = count_section_blocks(s, across);
+  unsigned across = blocks_for(n, (size_t)lanes * 8);
+  unsigned blocks = count_section_blocks(s, sms, across);
   dim3 grid(across, blocks);
-  cudaError_t err = with_type(type, [&](auto t) {
+  err = with_type(type, [&](auto t) {
     typedef decltype(t) T;
     relu_backward_share<T><<<grid, WIDE, 0, stream>>>((T *)dx, parts, (const T *)dy, mask, rows,
                                                       n, lanes, scale, s);

@@ -313,8 +313,8 @@ static __device__ __forceinline__ float exp2_fast(float x) {
  * the targets if `add`. See columns.cu. */
 cudaError_t kernel_add_parts(float *const *to, int targets, size_t width, const float *parts,
                              size_t count, size_t each, bool add, cudaStream_t);
-/* Returns the number of SMs of the current GPU, or what kernel_assume_sms has set. */
-size_t kernel_count_sms(void);
+/* Sets *count to the number of SMs of the current GPU, or to what kernel_assume_sms has set. */
+cudaError_t kernel_count_sms(size_t *count);
 /* Adds the column sums of parts (rows, 3) to loss (3), in a fixed order. See loss.cu. */
 cudaError_t kernel_sum_losses(double *loss, const double *parts, size_t rows, cudaStream_t);
 /* Backward of ReLU and its column sums; n is a multiple of 8, all arrays are 16-byte aligned. */

@@ -233,7 +233,7 @@ static __global__ void __launch_bounds__(THREADS, SM_BLOCKS)
   Columns &columns = *(Columns *)(SUMS_APART ? (void *)apart : (void *)ahead);
   int team = threadIdx.x / ROW;
   unsigned me = threadIdx.x, c = me % ROW * 8, step = s.shares * TEAMS;
-  bool there = c < d;
+  bool has_columns = c < d;
   float dgain[8] = {0}, dbias[8] = {0}, dshift[8] = {0}, in_mean = 0, in_inverse = 0;
   auto prefetch_part = [&](int i, const T *from) {
 #pragma unroll
@@ -243,7 +243,7 @@ static __global__ void __launch_bounds__(THREADS, SM_BLOCKS)
     size_t at = (size_t)r * d + c;
     in_mean = stat[2 * (size_t)r];
     in_inverse = stat[2 * (size_t)r + 1];
-    if (!there) return;
+    if (!has_columns) return;
     prefetch_part(0, dy + at);
     prefetch_part(1, sum + at);
     if (through) prefetch_part(2, through + at);
@@ -256,7 +256,7 @@ static __global__ void __launch_bounds__(THREADS, SM_BLOCKS)
   };
   auto clear_slots = [&]() {
 #pragma unroll
-    for (int i = 0; i < 3 * WORDS && !there; i++)
+    for (int i = 0; i < 3 * WORDS && !has_columns; i++)
       ahead[i / WORDS][i % WORDS][me] = make_uint4(0, 0, 0, 0);
   };
   unsigned number = blockIdx.x, r, left; /* left: number of the team's rows, from r down */
@@ -276,7 +276,7 @@ static __global__ void __launch_bounds__(THREADS, SM_BLOCKS)
       Eight<T> in_dy, in_sum, in_through;
       float mean = in_mean, inverse = in_inverse, a = 0, b = 0, grad[8], normal[8];
       float g[8] = {0};
-      if (there) load8(g, gain + c);
+      if (has_columns) load8(g, gain + c);
       copies_wait();
       take(in_dy, 0);
       take(in_sum, 1);
@@ -296,7 +296,7 @@ static __global__ void __launch_bounds__(THREADS, SM_BLOCKS)
       float2 sums = team_sums<ROW, TEAMS>(a, b, part[left % 2], team);
       a = sums.x * share * -inverse;
       b = sums.y * share * -inverse;
-      if (!there) continue;
+      if (!has_columns) continue;
       size_t at = (size_t)r * d + c;
       float residual[8] = {0};
       if (through) in_through.get(residual);
@@ -320,8 +320,8 @@ static __global__ void __launch_bounds__(THREADS, SM_BLOCKS)
     float *out = parts + now.part * (SUMS * d), before[SUMS][EACH];
     /* Loads without a condition, which would keep the registers occupied in the loop; without
      * sums before, of values that are not used. */
-    const float *from = now.adds ? out : gain;
-    unsigned stride = now.adds ? d : 0;
+    const float *from = now.continues_part ? out : gain;
+    unsigned stride = now.continues_part ? d : 0;
 #pragma unroll
     for (int i = 0; i < (int)SUMS * EACH; i++)
       before[i / EACH][i % EACH] =
@@ -329,21 +329,20 @@ static __global__ void __launch_bounds__(THREADS, SM_BLOCKS)
     number += gridDim.x;
     bool ended = number >= s.shares * s.each;
     if (SUMS_APART && !ended) begin_section();
+    if (SHARES_SHIFT) columns.get(dshift);
 #pragma unroll
     for (int i = 0; i < (int)SUMS; i++) {
-      /* dshift first: its sums are already there */
+      /* dshift first, so that its registers are free again */
       int which = SHARES_SHIFT ? (i + 2) % 3 : i;
+      __syncthreads(); /* All threads must have read what is overwritten. */
+      columns.put(which == 0 ? dgain : which == 1 ? dbias : dshift);
       __syncthreads();
-      if (!SHARES_SHIFT || which < 2) {
-        columns.put(which == 0 ? dgain : which == 1 ? dbias : dshift);
-        __syncthreads();
-      }
 #pragma unroll
       for (int j = 0; j < EACH; j++) {
         unsigned k = me + j * THREADS;
         if (k >= d) continue;
         float total = columns.template sum_column<ROW>(k);
-        out[which * d + k] = now.adds ? before[which][j] + total : total;
+        out[which * d + k] = now.continues_part ? before[which][j] + total : total;
       }
     }
     if (ended) return;
@@ -463,18 +462,20 @@ cudaError_t kernel_add_norm_backward(Type type, void *dx, void *dbranch, float *
   if (n->rows == 0) return kernel_add_parts(to, dshift ? 3 : 2, n->d, NULL, 0, 1, add, stream);
   Drop drop = drop_of(n->drop);
   float *parts = (float *)work;
-  size_t rows = n->rows, d = n->d, count = count_parts(rows), each = 1;
+  size_t rows = n->rows, d = n->d, count = count_parts(rows), each = 1, sms;
   bool fast = d % 8 == 0 && d * type_size(type) <= 8192 && rows <= INT32_MAX &&
               is_aligned(dx) && is_aligned(dbranch) && is_aligned(dy) && is_aligned(through) &&
               is_aligned(sum) && is_aligned(gain);
   if (fast) count = count_back_shares(rows);
-  cudaError_t err = with_type(type, [&](auto t) {
+  cudaError_t err = kernel_count_sms(&sms);
+  if (err) return err;
+  err = with_type(type, [&](auto t) {
     typedef decltype(t) T;
     /* threads per block, chosen so that a block has 24 KiB of loads in flight */
     constexpr int THREADS = sizeof(T) == 4 ? 256 : 512;
     auto launch = [&](auto kernel, size_t teams) {
       Sections s = divide_turns(count, (rows + count * teams - 1) / (count * teams));
-      unsigned blocks = count_section_blocks(s, 1);
+      unsigned blocks = count_section_blocks(s, sms, 1);
       each = count_share_parts(s, blocks);
       kernel<<<blocks, THREADS, 0, stream>>>(
           (T *)dx, (T *)dbranch, parts, (const T *)dy, (const T *)through, (const T *)sum, stat,

@@ -34,10 +34,10 @@ static inline Sections divide_turns(size_t shares, size_t turns) {
   return s;
 }
 
-/* Returns the blocks of a kernel that processes the sections; `columns`: blocks that share a row,
- * each with some of its columns. */
-static inline unsigned count_section_blocks(const Sections &s, size_t columns) {
-  size_t fit = kernel_count_sms() * SM_BLOCKS / columns, most = s.shares * s.each;
+/* Returns the blocks of a kernel that processes the sections on a GPU with `sms` SMs; `columns`:
+ * blocks that share a row, each with some of its columns. */
+static inline unsigned count_section_blocks(const Sections &s, size_t sms, size_t columns) {
+  size_t fit = sms * SM_BLOCKS / columns, most = (size_t)s.shares * s.each;
   return (unsigned)(fit < 1 ? 1 : fit < most ? fit : most);
 }
 
@@ -50,14 +50,16 @@ static inline size_t count_share_parts(const Sections &s, unsigned blocks) {
 struct Section {
   unsigned share, begin, end;
   size_t part; /* its row of the partial sums */
-  bool adds;   /* is added to the sums of the share's section before it, of this block too */
-  bool ends;   /* the row is complete with it */
+  /* The block has written the sums of the share's sections before it to that row; this section's
+   * are added to them. */
+  bool continues_part;
+  bool completes_part; /* The block has no further section of that row. */
 };
 
 /* number: of the section, among those of all shares: first the first section of each. */
 static __device__ __forceinline__ Section find_section(const Sections &s, unsigned number,
                                                        unsigned blocks) {
-  bool whole = blocks == s.shares;
+  bool has_whole_share = blocks == s.shares; /* The block has all sections of the share. */
   unsigned index = 0;
   Section x;
   x.share = number;
@@ -71,9 +73,9 @@ static __device__ __forceinline__ Section find_section(const Sections &s, unsign
     x.begin = s.begin[i];
     x.end = s.begin[i + 1];
   }
-  x.part = whole ? x.share : x.share * s.each + index;
-  x.adds = whole && index;
-  x.ends = !whole || index + 1 == s.each;
+  x.part = has_whole_share ? x.share : x.share * s.each + index;
+  x.continues_part = has_whole_share && index;
+  x.completes_part = !has_whole_share || index + 1 == s.each;
   return x;
 }
 

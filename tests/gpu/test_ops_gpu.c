@@ -302,6 +302,105 @@ static void check_nan_row(const Backend *b) {
   mem_free(y);
 }
 
+enum { AFTER_NORM, AFTER_RELU, AFTER_RELU_BACKWARD };
+
+/* What happens between the operation that writes x and the GEMM that reads it. */
+enum {
+  ANOTHER_OPERATION = 1, /* so that the GEMM converts x itself */
+  OVERWRITTEN = 2,       /* x is replaced by other numbers */
+  OTHER_OPERAND = 4,     /* the GEMM reads those other numbers from their own array */
+  WEIGHT_GRADIENT = 8,   /* as in a training step */
+  GRADIENT_IN_X = 16,    /* a weight gradient is written to the memory of x */
+};
+
+/* spare: memory that nothing reads any more; dw: memory of a weight gradient (d, d). */
+static void come_between(const Backend *b, int between, void *x, const void *other, void *spare,
+                         void *dw, size_t rows, size_t d) {
+  if (between & OVERWRITTEN) b->copy(b, x, other, rows * d * 2);
+  if (between & WEIGHT_GRADIENT) b->linear_dw(b, dw, NULL, other, other, rows, d, d, false);
+  if (between & GRADIENT_IN_X) b->linear_dw(b, x, NULL, other, other, rows, d, d, false);
+  if (between & ANOTHER_OPERATION) b->zero(b, spare, sizeof(float));
+}
+
+/* Returns the product of x, the result of add_norm, of ReLU or of ReLU's backward, in fp8. The
+ * operands are the same in every call. */
+static float *multiply_after(const Backend *b, int after, size_t rows, size_t d, int between) {
+  size_t out = 1056, n = rows * d;
+  rng = (Rng){.key = 11};
+  float *from = draw_many(n), *w = draw_many(d * out), *vector = draw_many(d), *y;
+  void *x_at = upload(b, from, n, true), *branch_at = upload(b, from, n, true);
+  void *w_at = upload(b, w, d * out, true), *bias_at = upload(b, vector, d, true);
+  void *gain_at = upload(b, vector, d, false), *y_at, *stat_at, *mask_at, *sums_at, *other_at,
+       *dw_at;
+  void *sum_at = upload(b, from, n, true);
+  ok(b->alloc(b, &y_at, rows * out * 2));
+  ok(b->alloc(b, &stat_at, rows * 2 * sizeof(float)));
+  ok(b->alloc(b, &mask_at, n / 8));
+  ok(b->alloc(b, &sums_at, d * sizeof(float)));
+  ok(b->alloc(b, &dw_at, d * d * sizeof(float)));
+  for (size_t i = 0; i < n; i++) from[i] *= -0.5f;
+  other_at = upload(b, from, n, true);
+  AddNorm norm = {.rows = rows, .d = d, .epsilon = 1e-5f};
+  if (after == AFTER_NORM)
+    b->add_norm(b, sum_at, x_at, stat_at, sum_at, branch_at, gain_at, gain_at, &norm);
+  else
+    b->activate(b, x_at, mask_at, x_at, bias_at, rows, d, ACT_RELU, (Dropout){0});
+  if (after == AFTER_RELU_BACKWARD)
+    b->activate_backward(b, x_at, sums_at, x_at, mask_at, rows, d, ACT_RELU, (Dropout){0},
+                         false);
+  come_between(b, between, x_at, other_at, stat_at, dw_at, rows, d);
+  const void *operand = between & OTHER_OPERAND ? other_at : x_at;
+  if (after == AFTER_RELU_BACKWARD)
+    b->linear_dx(b, y_at, operand, w_at, rows, out, d, false);
+  else
+    b->linear(b, y_at, operand, w_at, NULL, rows, d, out);
+  ok(mem_alloc(&y, rows * out, sizeof *y));
+  download(b, y, y_at, rows * out, true);
+  void *all[] = {x_at,    branch_at, w_at,    bias_at,  gain_at, y_at,
+                 stat_at, mask_at,   sums_at, other_at, sum_at,  dw_at};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) b->release(b, all[i]);
+  mem_free(from);
+  mem_free(w);
+  mem_free(vector);
+  return y;
+}
+
+static size_t count_nonzero(const float *x, size_t n) {
+  size_t count = 0;
+  for (size_t i = 0; i < n; i++) count += x[i] != 0;
+  return count;
+}
+
+/* An operand that its producer converts to fp8 gives the bits of one that the GEMM converts, and
+ * an operand that was overwritten since is converted again. The second round repeats the first in
+ * memory that no longer grows between the operation and the GEMM. */
+static void test_linear_fp8_operand_of_producer_same_bits(void **state) {
+  (void)state;
+  Backend b;
+  static const size_t d[] = {1024, 2048, 2048};
+  size_t rows = 4099, n = rows * 1056;
+  if (backend_open(&b, &(BackendSpec){"cuda", "fp8", 1})) {
+    printf("cannot run: %s\n", err_message());
+    skip();
+  }
+  static const int pairs[][2] = {{0, ANOTHER_OPERATION},
+                                 {OVERWRITTEN, OTHER_OPERAND},
+                                 {WEIGHT_GRADIENT, WEIGHT_GRADIENT | ANOTHER_OPERATION},
+                                 {GRADIENT_IN_X, GRADIENT_IN_X | ANOTHER_OPERATION}};
+  for (int i = 0; i < 6; i++) {
+    int after = i % 3; /* two rounds */
+    for (size_t k = 0; k < sizeof pairs / sizeof *pairs; k++) {
+      float *got = multiply_after(&b, after, rows, d[after], pairs[k][0]);
+      float *want = multiply_after(&b, after, rows, d[after], pairs[k][1]);
+      assert_true(count_nonzero(want, n) > n / 2);
+      assert_memory_equal(got, want, n * sizeof *got);
+      mem_free(got);
+      mem_free(want);
+    }
+  }
+  backend_close(&b);
+}
+
 static void test_linear_fp8_rounds_operands(void **state) {
   (void)state;
   Backend b, cpu;
@@ -525,6 +624,7 @@ int main(void) {
       cmocka_unit_test(test_ops_match_reference_in_all_types),
       cmocka_unit_test(test_linear_tf32_rounds_operands),
       cmocka_unit_test(test_linear_fp8_rounds_operands),
+      cmocka_unit_test(test_linear_fp8_operand_of_producer_same_bits),
       cmocka_unit_test(test_transformer_step_matches_cpu),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,14 +35,54 @@ static bool uses_fp8(const Backend *b, const Matmul *x) {
          at % 16 == 0;
 }
 
-/* Converts the operands to fp8, one scale per row, and runs the GEMM on them. */
+/* Sets *to to the memory for the fp8 rows of the array `of` (rows, n), which the caller is about
+ * to write and the next GEMM may read. Returns false if no GEMM reads it in fp8. After the kernel is
+ * launched, the caller calls end_fp8_rows. */
+static bool begin_fp8_rows(const Backend *b, Fp8Rows *to, const void *of, size_t rows,
+                           size_t n) {
+  Cuda *c = cuda_peek(b);
+  if (!b->fp8 || (uintptr_t)of % 16 || !backend_takes_fp8(rows, n, FP8_MIN_DIM)) return false;
+  void *work = cuda_scratch(c, &c->fp8, kernel_fp8_work(rows, n, FP8_MIN_DIM));
+  if (!work) return false;
+  *to = kernel_fp8_rows(work, rows, n);
+  return true;
+}
+
+/* e: result of the launch. */
+static void end_fp8_rows(Cuda *c, const char *what, cudaError_t e, const void *of, size_t rows,
+                         size_t n) {
+  cuda_note(c, what, e);
+  if (!e) c->converted = (Converted){of, rows, n};
+}
+
+/* Returns true if the fp8 rows of `of` are in the scratch memory; forgets them, because the caller
+ * is about to overwrite it. */
+static bool take_fp8_rows(Cuda *c, const void *of, size_t rows, size_t n) {
+  Converted is = c->converted;
+  c->converted.of = NULL;
+  return of && is.of == of && is.rows == rows && is.n == n;
+}
+
+/* Forgets the fp8 rows of an array that shares memory with the `bytes` bytes at `at`. */
+static void forget_overwritten(Cuda *c, const void *at, size_t bytes) {
+  const Converted *is = &c->converted;
+  uintptr_t begin = (uintptr_t)is->of, from = (uintptr_t)at;
+  size_t size = is->rows * is->n * type_size(TYPE_BF16);
+  if (begin < from + bytes && from < begin + size) c->converted.of = NULL;
+}
+
+/* Converts the operands to fp8, one scale per row, and runs the GEMM on them. The first operand
+ * may have been converted by the operation that wrote it. */
 static void multiply_fp8(Cuda *c, const Matmul *x) {
   bool is_dgrad = x->kind == MATMUL_DGRAD;
+  const void *rows = is_dgrad ? x->dy : x->x;
+  /* If the memory grows, it forgets its fp8 rows. */
   void *work = cuda_scratch(c, &c->fp8, kernel_fp8_work(x->rows, x->in, x->out));
   Fp8 fp8;
   if (!work) return;
-  cudaError_t e = kernel_fp8(&fp8, is_dgrad ? x->dy : x->x, x->w, x->rows, x->in, x->out,
-                             is_dgrad, work, c->stream);
+  if (take_fp8_rows(c, rows, x->rows, is_dgrad ? x->out : x->in)) rows = NULL;
+  cudaError_t e =
+      kernel_fp8(&fp8, rows, x->w, x->rows, x->in, x->out, is_dgrad, work, c->stream);
   cuda_note(c, "fp8", e);
   Matmul y = *x;
   y.fp8 = &fp8;
@@ -50,14 +90,23 @@ static void multiply_fp8(Cuda *c, const Matmul *x) {
 }
 
 static void run_matmul(const Backend *b, const Matmul *x) {
-  Cuda *c = cuda_of(b);
+  Cuda *c = cuda_peek(b);
   size_t bytes = kernel_column_sums_work(x->rows, x->out);
   if (!cuda_scratch(c, &c->work, bytes > MATMUL_WORK ? bytes : MATMUL_WORK)) return;
   c->matmul.work = c->work.at;
-  if (uses_fp8(b, x))
+  if (uses_fp8(b, x)) {
     multiply_fp8(c, x);
-  else
-    cuda_note_err(c, matmul_run(&c->matmul, x));
+    return;
+  }
+  /* A weight gradient is between the backward of ReLU and the input gradient that reads its fp8
+   * rows. */
+  if (x->kind == MATMUL_WGRAD) {
+    forget_overwritten(c, x->result, x->in * x->out * sizeof(float));
+    forget_overwritten(c, x->dbias, x->out * sizeof(float));
+  } else {
+    c->converted.of = NULL;
+  }
+  cuda_note_err(c, matmul_run(&c->matmul, x));
 }
 
 static void linear(const Backend *b, void *y, const void *x, const void *w, const void *bias,
@@ -146,8 +195,16 @@ static void add_norm(const Backend *b, void *sum, void *y, float *stat, const vo
                      const void *branch, const float *gain, const float *bias,
                      const AddNorm *n) {
   Cuda *c = cuda_of(b);
-  cuda_note(c, "add_norm",
-            kernel_add_norm(c->type, sum, y, stat, x, branch, gain, bias, n, c->stream));
+  Fp8Rows to;
+  uintptr_t at = (uintptr_t)x | (uintptr_t)branch | (uintptr_t)(branch ? sum : NULL) |
+                 (uintptr_t)gain | (uintptr_t)bias;
+  if (at % 16 == 0 && kernel_converts_norm(n->d) && begin_fp8_rows(b, &to, y, n->rows, n->d))
+    end_fp8_rows(c, "add_norm",
+                 kernel_add_norm_fp8(to, sum, y, stat, x, branch, gain, bias, n, c->stream), y,
+                 n->rows, n->d);
+  else
+    cuda_note(c, "add_norm",
+              kernel_add_norm(c->type, sum, y, stat, x, branch, gain, bias, n, c->stream));
 }
 
 static void add_norm_backward(const Backend *b, void *dx, void *dbranch, float *dgain,
@@ -201,19 +258,37 @@ static void top_k(const Backend *b, float *value, int32_t *id, float *lse, const
 static void activate(const Backend *b, void *y, uint8_t *mask, const void *x, const void *bias,
                      size_t rows, size_t width, Activation kind, Dropout drop) {
   Cuda *c = cuda_of(b);
-  cuda_note(c, "activate",
-            kernel_activate(c->type, y, mask, x, bias, rows, width, kind, drop, c->stream));
+  Fp8Rows to;
+  uintptr_t at = (uintptr_t)x | (uintptr_t)bias;
+  if (kind == ACT_RELU && at % 16 == 0 && begin_fp8_rows(b, &to, y, rows, width))
+    end_fp8_rows(c, "activate",
+                 kernel_relu_fp8(to, y, mask, x, bias, rows, width, drop, c->stream), y, rows,
+                 width);
+  else
+    cuda_note(c, "activate",
+              kernel_activate(c->type, y, mask, x, bias, rows, width, kind, drop, c->stream));
 }
 
 static void activate_backward(const Backend *b, void *dx, float *dbias, const void *dy,
                               const void *kept, size_t rows, size_t width, Activation kind,
                               Dropout drop, bool accumulate) {
   Cuda *c = cuda_of(b);
-  void *work = dbias ? cuda_scratch(c, &c->work, kernel_column_sums_work(rows, width)) : NULL;
+  bool converts = dbias && kind == ACT_RELU && kernel_converts_relu_backward(width);
+  size_t bytes = kernel_column_sums_work(rows, width);
+  if (converts && kernel_relu_backward_fp8_work(width) > bytes)
+    bytes = kernel_relu_backward_fp8_work(width);
+  void *work = dbias ? cuda_scratch(c, &c->work, bytes) : NULL;
+  Fp8Rows to;
   if (dbias && !work) return;
-  cuda_note(c, "activate_backward",
-            kernel_activate_backward(c->type, dx, dbias, dy, kept, rows, width, kind, drop,
-                                     accumulate, work, c->stream));
+  if (converts && (uintptr_t)dy % 16 == 0 && begin_fp8_rows(b, &to, dx, rows, width))
+    end_fp8_rows(c, "activate_backward",
+                 kernel_relu_backward_fp8(to, dx, dbias, dy, kept, rows, width, drop,
+                                          accumulate, work, c->stream),
+                 dx, rows, width);
+  else
+    cuda_note(c, "activate_backward",
+              kernel_activate_backward(c->type, dx, dbias, dy, kept, rows, width, kind, drop,
+                                       accumulate, work, c->stream));
 }
 
 /* Minimum elements of a result for which the fused kernel is faster: nearly two tiles for each of

@@ -295,6 +295,14 @@ static __device__ __forceinline__ float block_max(float x) {
   return most;
 }
 
+/* Returns a mask whose bit i is x[i] > 0: the sign of 0 - x[i], which is also correct for -0. */
+static __device__ __forceinline__ uint32_t positive_mask(const float x[8]) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (int i = 7; i >= 0; i--) bits = __funnelshift_l(__float_as_uint(0.0f - x[i]), bits, 1);
+  return bits;
+}
+
 /* Waits for the cp.async copies of this thread; those of other threads also need a barrier. */
 static __device__ __forceinline__ void copies_wait(void) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800

@@ -35,14 +35,6 @@ static __device__ __forceinline__ float activation_derivative(float x) {
   return s * (1 + x * (1 - s));
 }
 
-/* Returns a mask whose bit i is x[i] > 0: the sign of 0 - x[i], which is also correct for -0. */
-static __device__ __forceinline__ uint32_t positive_mask(const float x[8]) {
-  uint32_t bits = 0;
-#pragma unroll
-  for (int i = 7; i >= 0; i--) bits = __funnelshift_l(__float_as_uint(0.0f - x[i]), bits, 1);
-  return bits;
-}
-
 /* Activates up to eight elements at any address. y may be x (and dx may be dy in the backward),
  * so the pointers are not __restrict__: each thread loads its elements before it stores them. A
  * byte of the mask serves eight elements. */

@@ -1,30 +1,17 @@
-/* Converts the operands of a GEMM to fp8 (e4m3: 4 bits of exponent, 3 of mantissa). Each row has
- * a scale that maps its largest element to the largest fp8 number. Depends on device.cuh. */
-#include <cuda_fp8.h>
-
-#include "backend/cuda/device.cuh"
+/* Converts the operands of a GEMM to fp8, with one scale per row. Depends on fp8.cuh. */
+#include "backend/cuda/fp8.cuh"
 
 /* A block has four warps: one row per warp (WARPS 1), or one row for all (WARPS 4). A thread
  * holds VECS times eight columns of its row, WARPS * 256 columns apart. */
 #define BLOCK_WARPS 4
 #define THREADS     (BLOCK_WARPS * 32)
-#define LARGEST     448.0f       /* largest e4m3 number */
 #define STRIP       FP8_MULTIPLE /* columns that a block transposes */
-#define PIECE       128          /* rows that a block transposes at a time */
-/* rows per thread of the PIECE rows that a block transposes at a time */
-#define PIECE_ROWS 4
+#define PIECE_ROWS  4            /* rows per thread that a block transposes at a time */
+/* threads of a block that transposes alone, beside no conversion of x: there are few blocks, which
+ * must have enough loads in flight */
+#define ALONE_THREADS 1024
 
 typedef __nv_bfloat16 Low;
-
-/* Returns the factor of a row whose largest absolute value is `most`; 0 if the factor would
- * overflow a float. */
-static __device__ __forceinline__ float row_factor(float most) {
-  return most < 1e-35f ? 0 : LARGEST / most;
-}
-
-static __device__ __forceinline__ uint32_t convert2(float a, float b) {
-  return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, __NV_E4M3);
-}
 
 /* Returns the maximum over the threads that share a row. */
 template <int WARPS>
@@ -56,39 +43,35 @@ static __device__ __forceinline__ void convert_row(uint8_t *to, float *scale, co
   for (int i = 0; i < VECS; i++) {
     if ((i * WARPS * 32 + lane) * 8 >= n) continue;
     in[i].get(x);
-#pragma unroll
-    for (int j = 0; j < 8; j++) most = fmaxf(most, fabsf(x[j]));
+    most = fp8_max(most, x);
   }
   most = row_max<WARPS>(most);
-  float by = row_factor(most);
+  float by = fp8_factor(most);
 #pragma unroll
   for (int i = 0; i < VECS; i++) {
     size_t c = (i * WARPS * 32 + lane) * 8;
-    if (c >= n) continue;
-    in[i].get(x);
-#pragma unroll
-    for (int j = 0; j < 8; j++) x[j] *= by;
-    *(uint2 *)(void *)(to + c) = make_uint2(convert2(x[0], x[1]) | convert2(x[2], x[3]) << 16,
-                                            convert2(x[4], x[5]) | convert2(x[6], x[7]) << 16);
+    if (c < n) fp8_store8(to + c, in[i], by);
   }
-  if (lane == 0) *scale = most / LARGEST;
+  if (lane == 0) *scale = most / FP8_LARGEST;
 }
 
 /* Converts and transposes STRIP columns of w (out, in) to rows of (in, out). Pass 1: the maximum
- * of each column; pass 2: conversion, in pieces through shared memory. */
-static __device__ void transpose_strip(uint8_t *to, float *scale, const Low *w, size_t in,
-                                       size_t out, size_t column) {
-  __shared__ float part[BLOCK_WARPS][STRIP];
+ * of each column; pass 2: conversion, in pieces of PIECE rows through shared memory. */
+template <int COUNT>
+static __device__ __forceinline__ void transpose_strip(uint8_t *to, float *scale, const Low *w,
+                                                       size_t in, size_t out, size_t column) {
+  constexpr int STEP = COUNT / 4, PIECE = STEP * PIECE_ROWS;
+  __shared__ float part[COUNT / 32][STRIP];
   __shared__ __align__(16) uint8_t piece[STRIP][PIECE + 16];
   unsigned quarter = threadIdx.x % 4,
-           row = threadIdx.x / 4; /* A thread has eight columns of every 32nd row. */
+           row = threadIdx.x / 4; /* A thread has eight columns of every STEP-th row. */
   const Low *from = w + column + quarter * 8;
   float most[8] = {0}, x[8], by[8];
   Eight<Low> e[PIECE_ROWS];
   auto load = [&](size_t first) {
 #pragma unroll
     for (int i = 0; i < PIECE_ROWS; i++) {
-      size_t r = first + row + i * 32;
+      size_t r = first + row + i * STEP;
       e[i].raw = make_uint4(0, 0, 0, 0);
       if (r < out) e[i].load(from + r * in);
     }
@@ -112,9 +95,9 @@ static __device__ void transpose_strip(uint8_t *to, float *scale, const Low *w, 
   __syncthreads();
 #pragma unroll
   for (int j = 0; j < 8; j++) {
-    for (int i = 0; i < BLOCK_WARPS; i++) most[j] = fmaxf(most[j], part[i][quarter * 8 + j]);
-    by[j] = row_factor(most[j]);
-    if (threadIdx.x < 4) scale[column + quarter * 8 + j] = most[j] / LARGEST;
+    for (int i = 0; i < COUNT / 32; i++) most[j] = fmaxf(most[j], part[i][quarter * 8 + j]);
+    by[j] = fp8_factor(most[j]);
+    if (threadIdx.x < 4) scale[column + quarter * 8 + j] = most[j] / FP8_LARGEST;
   }
   for (size_t first = 0; first < out; first += PIECE) {
     load(first);
@@ -125,13 +108,13 @@ static __device__ void transpose_strip(uint8_t *to, float *scale, const Low *w, 
       e[i].get(x);
 #pragma unroll
       for (int j = 0; j < 8; j += 2) {
-        uint32_t two = convert2(x[j] * by[j], x[j + 1] * by[j + 1]);
-        piece[quarter * 8 + j][row + i * 32] = (uint8_t)two;
-        piece[quarter * 8 + j + 1][row + i * 32] = (uint8_t)(two >> 8);
+        uint32_t two = fp8_convert2(x[j] * by[j], x[j + 1] * by[j + 1]);
+        piece[quarter * 8 + j][row + i * STEP] = (uint8_t)two;
+        piece[quarter * 8 + j + 1][row + i * STEP] = (uint8_t)(two >> 8);
       }
     }
     __syncthreads();
-    for (unsigned i = threadIdx.x; i < STRIP * PIECE / 16; i += THREADS) {
+    for (unsigned i = threadIdx.x; i < STRIP * PIECE / 16; i += COUNT) {
       unsigned c = i / (PIECE / 16), r = i % (PIECE / 16) * 16;
       if (first + r < out)
         *(uint4 *)(void *)(to + (column + c) * out + first + r) =
@@ -148,7 +131,7 @@ static __global__ void __launch_bounds__(THREADS)
   const size_t per_block = BLOCK_WARPS / WARPS;
   size_t block = blockIdx.x, strips = TRANSPOSES ? more / STRIP : 0;
   if (TRANSPOSES && block < strips) {
-    transpose_strip(to.w, to.w_scale, w, more, n, block * STRIP);
+    transpose_strip<THREADS>(to.w, to.w_scale, w, more, n, block * STRIP);
     return;
   }
   size_t r = (gridDim.x - 1 - block) * per_block + (WARPS == 1 ? threadIdx.x / 32 : 0);
@@ -156,6 +139,12 @@ static __global__ void __launch_bounds__(THREADS)
     convert_row<WARPS, VECS>(to.x + r * n, to.x_scale + r, x + r * n, n);
   else if (!TRANSPOSES && (r -= rows) < more)
     convert_row<WARPS, VECS>(to.w + r * n, to.w_scale + r, w + r * n, n);
+}
+
+/* Converts the columns of w (n, more) alone. */
+static __global__ void __launch_bounds__(ALONE_THREADS)
+    transpose(Fp8 to, const Low *w, size_t n, size_t more) {
+  transpose_strip<ALONE_THREADS>(to.w, to.w_scale, w, more, n, blockIdx.x * (size_t)STRIP);
 }
 
 static size_t round_up(size_t n) {
@@ -168,17 +157,21 @@ size_t kernel_fp8_work(size_t rows, size_t in, size_t out) {
          round_up(most * sizeof(float));
 }
 
+Fp8Rows kernel_fp8_rows(void *work, size_t rows, size_t n) {
+  Fp8Rows to = {(uint8_t *)work, (float *)(void *)((char *)work + round_up(rows * n))};
+  return to;
+}
+
 cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_t in,
                        size_t out, bool back, void *work, cudaStream_t stream) {
   size_t n = back ? out : in, more = back ? in : out;
-  char *at = (char *)work;
-  to->x = (uint8_t *)at;
-  at += round_up(rows * n);
+  Fp8Rows first = kernel_fp8_rows(work, rows, n);
+  char *at = (char *)first.scale + round_up(rows * sizeof(float));
+  to->x = first.x;
+  to->x_scale = first.scale;
   to->w = (uint8_t *)at;
-  at += round_up(in * out);
-  to->x_scale = (float *)(void *)at;
-  at += round_up(rows * sizeof(float));
-  to->w_scale = (float *)(void *)at;
+  to->w_scale = (float *)(void *)(at + round_up(in * out));
+  if (!x) rows = 0; /* The rows of x are there already. */
   auto launch = [&](auto kernel, size_t per_block) {
     size_t blocks = back ? more / STRIP + (rows + per_block - 1) / per_block
                          : (rows + more + per_block - 1) / per_block;
@@ -191,7 +184,10 @@ cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_
   else                                                       \
     launch(convert<WARPS, VECS, false>, BLOCK_WARPS / WARPS)
   if (n % STRIP || more % STRIP || n > FP8_MAX_DIM) return cudaErrorInvalidValue;
-  if (n <= 1024) {
+  if (back && !x) {
+    transpose<<<(unsigned)(more / STRIP), ALONE_THREADS, 0, stream>>>(*to, (const Low *)w, n,
+                                                                      more);
+  } else if (n <= 1024) {
     LAUNCH(1, 4);
   } else if (n <= 2048) {
     LAUNCH(1, 8);

@@ -22,6 +22,12 @@
 extern "C" {
 #endif
 
+/* Rows (rows, n) in fp8 (e4m3): value = element * scale of its row. */
+typedef struct {
+  uint8_t *x;
+  float *scale;
+} Fp8Rows;
+
 /* Returns an error if the plug-in was built without code for the current GPU. */
 cudaError_t kernel_present(void);
 
@@ -47,6 +53,13 @@ cudaError_t kernel_embed_backward(Type, float *dtable, const void *dx, const int
 cudaError_t kernel_add_norm(Type, void *sum, void *y, float *stat, const void *x,
                             const void *branch, const float *gain, const float *bias,
                             const AddNorm *, cudaStream_t);
+/* kernel_add_norm in bf16 that also converts y to fp8, with the bits of kernel_fp8. Returns
+ * cudaErrorInvalidValue unless kernel_converts_norm returns true and all arrays are 16-byte
+ * aligned. */
+bool kernel_converts_norm(size_t d);
+cudaError_t kernel_add_norm_fp8(Fp8Rows to, void *sum, void *y, float *stat, const void *x,
+                                const void *branch, const float *gain, const float *bias,
+                                const AddNorm *, cudaStream_t);
 /* Backend.add_norm_backward; see backend.h. dx may be `through`, and dbranch may be dy. */
 size_t kernel_add_norm_backward_work(size_t rows, size_t d);
 cudaError_t kernel_add_norm_backward(Type, void *dx, void *dbranch, float *dgain, float *dbias,
@@ -81,11 +94,25 @@ cudaError_t kernel_attend_backward(Type, void *dq, void *dk, void *dv, const voi
 /* Backend.activate; see backend.h. y may be x, mask may be NULL. */
 cudaError_t kernel_activate(Type, void *y, uint8_t *mask, const void *x, const void *bias,
                             size_t rows, size_t width, Activation, Dropout, cudaStream_t);
+/* kernel_activate of ReLU in bf16 that also converts y to fp8, with the bits of kernel_fp8. width
+ * is a multiple of 8 and at most FP8_MAX_DIM, all arrays except `mask` are 16-byte aligned;
+ * otherwise returns cudaErrorInvalidValue. */
+cudaError_t kernel_relu_fp8(Fp8Rows to, void *y, uint8_t *mask, const void *x, const void *bias,
+                            size_t rows, size_t width, Dropout, cudaStream_t);
 /* Backend.activate_backward; see backend.h. dx may be dy. work: as for kernel_column_sums; NULL
  * if dbias is NULL. */
 cudaError_t kernel_activate_backward(Type, void *dx, float *dbias, const void *dy,
                                      const void *kept, size_t rows, size_t width, Activation,
                                      Dropout, bool add, void *work, cudaStream_t);
+
+/* kernel_activate_backward of ReLU in bf16 with dbias that also converts dx to fp8, with the bits
+ * of kernel_fp8; dbias may be summed in another order. Returns cudaErrorInvalidValue unless
+ * kernel_converts_relu_backward returns true and dx and dy are 16-byte aligned. */
+bool kernel_converts_relu_backward(size_t width);
+size_t kernel_relu_backward_fp8_work(size_t width);
+cudaError_t kernel_relu_backward_fp8(Fp8Rows to, void *dx, float *dbias, const void *dy,
+                                     const uint8_t *mask, size_t rows, size_t width, Dropout,
+                                     bool add, void *work, cudaStream_t);
 
 /* Backend.linear_relu_backward, only if kernel_fuses_relu returns true: bf16 and fp16 on Hopper,
  * `in` a multiple of 256, `out` a multiple of 64 and at least 512, all arrays 16-byte aligned.
@@ -146,7 +173,9 @@ typedef struct {
 } Fp8;
 /* Converts the operands of a GEMM from bf16, 16-byte aligned; in and out are multiples of
  * FP8_MULTIPLE and at most FP8_MAX_DIM. Forward (y = x · wᵀ): rows of x (rows, in) and of w (out,
- * in). `back` (dgrad, dx = dy · w): x is dy (rows, out), and w is transposed. */
+ * in). `back` (dgrad, dx = dy · w): x is dy (rows, out), and w is transposed. x NULL: its rows
+ * have been written to kernel_fp8_rows(work, rows, n), n columns each. */
+Fp8Rows kernel_fp8_rows(void *work, size_t rows, size_t n);
 size_t kernel_fp8_work(size_t rows, size_t in, size_t out);
 cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_t in,
                        size_t out, bool back, void *work, cudaStream_t);

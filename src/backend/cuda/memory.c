@@ -7,8 +7,14 @@
 #include "backend/cuda/kernels.h"
 #include "base/mem.h"
 
-Cuda *cuda_of(const Backend *b) {
+Cuda *cuda_peek(const Backend *b) {
   return b->state;
+}
+
+Cuda *cuda_of(const Backend *b) {
+  Cuda *c = cuda_peek(b);
+  c->converted.of = NULL;
+  return c;
 }
 
 static Err report_failure(const Cuda *c, const char *what, cudaError_t e) {
@@ -62,6 +68,8 @@ static void retire_scratch(Cuda *c, Scratch *s) {
 void *cuda_scratch(Cuda *c, Scratch *s, size_t bytes) {
   if (bytes <= s->bytes) return s->at;
   if (cuda_refuses(c, "allocating working memory")) return NULL;
+  /* The new memory does not contain the fp8 rows, even if it has the address of the old. */
+  c->converted.of = NULL;
   /* Kernels may still use the old memory. */
   cuda_note(c, "waiting for the GPU", cudaStreamSynchronize(c->stream));
   retire_scratch(c, s);
@@ -103,7 +111,7 @@ static Err memory(const Backend *b, uint64_t *left, uint64_t *all) {
   cudaError_t e = cudaMemGetInfo(&bytes, &total);
   *left = bytes;
   *all = total;
-  return e ? report_failure(cuda_of(b), "reading its free memory", e) : ERR_OK;
+  return e ? report_failure(cuda_peek(b), "reading its free memory", e) : ERR_OK;
 }
 
 static void release(const Backend *b, void *block) {
@@ -171,7 +179,7 @@ static Err sync_all(const Backend *b) {
 
 /* Records event i. Creates this event, and all before it, at first use. */
 static void stamp(const Backend *b, size_t i) {
-  Cuda *c = cuda_of(b);
+  Cuda *c = cuda_peek(b);
   Err err = mem_grow(&c->stamp, &c->stamp_cap, i + 1, sizeof *c->stamp);
   cudaError_t e = cudaSuccess;
   if (err) {

@@ -30,6 +30,15 @@ typedef struct Outgrown {
   struct Outgrown *next;
 } Outgrown;
 
+/* The array whose fp8 rows the scratch memory of fp8 operands contains (kernel_fp8_rows): `rows`
+ * rows of n elements in bf16. of NULL: none. Known only until the next operation that might write
+ * the array or the scratch memory: the next call of cuda_of, growth of scratch memory, a collective
+ * that is joined, a GEMM (a weight gradient only if it overwrites the array). */
+typedef struct {
+  const void *of;
+  size_t rows, n;
+} Converted;
+
 typedef struct {
   cudaStream_t stream, copies; /* compute stream; stream of host-to-device copies */
   Type type;
@@ -39,6 +48,7 @@ typedef struct {
   Scratch sorted; /* sorted token ids of an embedding, and their rows */
   Scratch sums;   /* scratch memory for sums of squares */
   Scratch fp8;    /* scratch memory for fp8 operands of a GEMM */
+  Converted converted;
   Stage stage[STAGES];
   size_t next_stage;  /* number of the next staging buffer, modulo STAGES */
   cudaEvent_t *stamp; /* (stamps) events of Backend.stamp */
@@ -51,7 +61,10 @@ typedef struct {
   ErrRecord failed; /* the first error; returned by get and sync */
 } Cuda;
 
+/* Returns the state for an operation that may write arrays: forgets `converted`, which such an
+ * operation may make stale. cuda_peek does not. */
 Cuda *cuda_of(const Backend *b);
+Cuda *cuda_peek(const Backend *b);
 /* Stores the error of `e` if it is the first one; `what` names the action that failed. */
 void cuda_note(Cuda *c, const char *what, cudaError_t e);
 void cuda_note_err(Cuda *c, Err err);

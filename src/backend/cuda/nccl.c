@@ -317,6 +317,7 @@ static void all_gather(DeviceComm *w, float *x, const size_t *off) {
 }
 
 static void join_streams(DeviceComm *w) {
+  w->cuda->converted.of = NULL; /* A collective may have written the array. */
   cuda_note(w->cuda, "a collective", cudaStreamWaitEvent(w->cuda->stream, w->done, 0));
 }
 

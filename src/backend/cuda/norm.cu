@@ -1,7 +1,8 @@
 /* Residual, dropout and layer norm, forward and backward, each in one pass over memory: a row
- * stays in registers. Depends on sections.cuh, columns.cu. */
+ * stays in registers. Depends on fp8.cuh, sections.cuh, columns.cu. */
 #include <type_traits>
 
+#include "backend/cuda/fp8.cuh"
 #include "backend/cuda/sections.cuh"
 
 /* A block has four warps: one row per warp (WARPS 1) or one row for all (WARPS 4). A thread holds
@@ -14,13 +15,35 @@ static __device__ __forceinline__ float row_sum(float x) {
   return WARPS == 1 ? warp_sum(x) : block_sum<BLOCK_WARPS * 32>(x);
 }
 
+/* Converts the row y to fp8. c: first column of a thread's VECS times eight columns, which are
+ * STEP columns apart. */
+template <int WARPS, int VECS, int STEP>
+static __device__ __forceinline__ void convert_row(uint8_t *to, float *scale,
+                                                   const Eight<__nv_bfloat16> (&y)[VECS],
+                                                   size_t c, size_t d) {
+  float most = 0, v[8];
+#pragma unroll
+  for (int i = 0; i < VECS; i++) {
+    y[i].get(v);
+    if (c + i * STEP < d) most = fp8_max(most, v);
+  }
+  most = WARPS == 1 ? warp_max(most) : block_max<BLOCK_WARPS * 32>(most);
+  float by = fp8_factor(most);
+#pragma unroll
+  for (int i = 0; i < VECS; i++) {
+    if (c + i * STEP < d) fp8_store8(to + c + i * STEP, y[i], by);
+  }
+  if (c == 0) *scale = most / FP8_LARGEST;
+}
+
 /* Residual and layer norm. Rows are processed from the last to the first, here and in the
  * backward: the preceding GEMM may have left the last rows in L2. sum may be x: each thread loads
- * an element before storing it. */
-template <typename T, int WARPS, int VECS>
+ * an element before storing it. FP8 (T is bf16): converts the stored y too; otherwise `to` is not
+ * used. */
+template <typename T, int WARPS, int VECS, bool FP8>
 static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
     add_norm(T *sum, T *y, float *stat, const T *x, const T *branch, const float *gain,
-             const float *bias, size_t rows, size_t d, float epsilon, Drop drop) {
+             const float *bias, size_t rows, size_t d, float epsilon, Drop drop, Fp8Rows to) {
   const size_t per_block = BLOCK_WARPS / WARPS;
   size_t lane = WARPS == 1 ? threadIdx.x % 32 : threadIdx.x;
   size_t r = (gridDim.x - 1 - blockIdx.x) * per_block + (WARPS == 1 ? threadIdx.x / 32 : 0);
@@ -75,12 +98,19 @@ static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
     load8(b, bias + c);
 #pragma unroll
     for (int j = 0; j < 8; j++) v[i][j] = (v[i][j] - mean) * inverse * g[j] + b[j];
-    store8(y + r * d + c, v[i]);
+    if constexpr (FP8) {
+      in_x[i].set(v[i]);
+      in_x[i].store(y + r * d + c);
+    } else {
+      store8(y + r * d + c, v[i]);
+    }
   }
   if (lane == 0) {
     stat[2 * r] = mean;
     stat[2 * r + 1] = inverse;
   }
+  if constexpr (FP8)
+    convert_row<WARPS, VECS, WARPS * 256>(to.x + r * d, to.scale + r, in_x, lane * 8, d);
 }
 
 /* For any d and alignment: uses one block per row and makes three passes over the row. */
@@ -399,39 +429,68 @@ static __global__ void __launch_bounds__(128)
 
 #define MAX_FAST_D 4096
 
+/* Returns true if add_norm can load and store eight elements at a time. */
+static bool is_fast_norm(const void *sum, const void *y, const void *x, const void *branch,
+                         const float *gain, const float *bias, size_t d) {
+  return d % 8 == 0 && d <= MAX_FAST_D && is_aligned(y) && is_aligned(x) && is_aligned(gain) &&
+         is_aligned(bias) && (!branch || (is_aligned(sum) && is_aligned(branch)));
+}
+
+bool kernel_converts_norm(size_t d) {
+  return d % 8 == 0 && d <= MAX_FAST_D;
+}
+
+cudaError_t kernel_add_norm_fp8(Fp8Rows to, void *sum, void *y, float *stat, const void *x,
+                                const void *branch, const float *gain, const float *bias,
+                                const AddNorm *n, cudaStream_t stream) {
+  typedef __nv_bfloat16 T;
+  if (n->rows == 0) return cudaSuccess;
+  if (!is_fast_norm(sum, y, x, branch, gain, bias, n->d)) return cudaErrorInvalidValue;
+  auto launch = [&](auto kernel, size_t per_block) {
+    kernel<<<blocks_for(n->rows, per_block), BLOCK_WARPS * 32, 0, stream>>>(
+        (T *)sum, (T *)y, stat, (const T *)x, (const T *)branch, gain, bias, n->rows, n->d,
+        n->epsilon, drop_of(n->drop), to);
+  };
+  if (n->d <= 1024)
+    launch(add_norm<T, 1, 4, true>, 4);
+  else if (n->d <= 2048)
+    launch(add_norm<T, 4, 2, true>, 1);
+  else
+    launch(add_norm<T, 4, 4, true>, 1);
+  return cudaGetLastError();
+}
+
 cudaError_t kernel_add_norm(Type type, void *sum, void *y, float *stat, const void *x,
                             const void *branch, const float *gain, const float *bias,
                             const AddNorm *n, cudaStream_t stream) {
   if (n->rows == 0) return cudaSuccess;
   Drop drop = drop_of(n->drop);
   size_t rows = n->rows, d = n->d;
-  bool fast = d % 8 == 0 && d <= MAX_FAST_D && is_aligned(y) && is_aligned(x) &&
-              is_aligned(gain) && is_aligned(bias) &&
-              (!branch || (is_aligned(sum) && is_aligned(branch)));
+  bool fast = is_fast_norm(sum, y, x, branch, gain, bias, d);
   return with_type(type, [&](auto t) {
     typedef decltype(t) T;
     auto launch = [&](auto kernel, size_t per_block) {
       kernel<<<blocks_for(rows, per_block), BLOCK_WARPS * 32, 0, stream>>>(
           (T *)sum, (T *)y, stat, (const T *)x, (const T *)branch, gain, bias, rows, d,
-          n->epsilon, drop);
+          n->epsilon, drop, Fp8Rows());
     };
     if (!fast)
       add_norm_plain<T><<<(unsigned)rows, 256, 0, stream>>>((T *)sum, (T *)y, stat,
                                                             (const T *)x, (const T *)branch,
                                                             gain, bias, d, n->epsilon, drop);
     else if (d <= 256)
-      launch(add_norm<T, 1, 1>, 4);
+      launch(add_norm<T, 1, 1, false>, 4);
     else if (d <= 512)
-      launch(add_norm<T, 1, 2>, 4);
+      launch(add_norm<T, 1, 2, false>, 4);
     /* a row of at most 1024 elements of 2 bytes fits into the registers of a warp */
     else if (d <= 1024 && sizeof(T) == 2)
-      launch(add_norm<T, 1, 4>, 4);
+      launch(add_norm<T, 1, 4, false>, 4);
     else if (d <= 1024)
-      launch(add_norm<T, 4, 1>, 1);
+      launch(add_norm<T, 4, 1, false>, 1);
     else if (d <= 2048)
-      launch(add_norm<T, 4, 2>, 1);
+      launch(add_norm<T, 4, 2, false>, 1);
     else
-      launch(add_norm<T, 4, 4>, 1);
+      launch(add_norm<T, 4, 4, false>, 1);
   });
 }
 

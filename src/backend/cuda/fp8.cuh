@@ -1,0 +1,41 @@
+/* Conversion of a row of bf16 to fp8 (e4m3: 4 bits of exponent, 3 of mantissa) with a scale that maps
+ * its largest element to the largest fp8 number. Depends on device.cuh. */
+#ifndef BACKEND_CUDA_FP8_CUH
+#define BACKEND_CUDA_FP8_CUH
+
+#include <cuda_fp8.h>
+
+#include "backend/cuda/device.cuh"
+
+#define FP8_LARGEST 448.0f /* largest e4m3 number */
+
+/* Returns the factor of a row whose largest absolute value is `most`; 0 if the factor would
+ * overflow a float. */
+static __device__ __forceinline__ float fp8_factor(float most) {
+  return most < 1e-35f ? 0 : FP8_LARGEST / most;
+}
+
+/* Returns the maximum of `most` and eight absolute values. NaN is ignored. */
+static __device__ __forceinline__ float fp8_max(float most, const float x[8]) {
+#pragma unroll
+  for (int j = 0; j < 8; j++) most = fmaxf(most, fabsf(x[j]));
+  return most;
+}
+
+static __device__ __forceinline__ uint32_t fp8_convert2(float a, float b) {
+  return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, __NV_E4M3);
+}
+
+/* Converts eight elements of a row; `by` is the factor of the row. */
+static __device__ __forceinline__ void fp8_store8(uint8_t *to, const Eight<__nv_bfloat16> &e,
+                                                  float by) {
+  float x[8];
+  e.get(x);
+#pragma unroll
+  for (int j = 0; j < 8; j++) x[j] *= by;
+  uint32_t low = fp8_convert2(x[0], x[1]) | fp8_convert2(x[2], x[3]) << 16;
+  uint32_t high = fp8_convert2(x[4], x[5]) | fp8_convert2(x[6], x[7]) << 16;
+  *(uint2 *)(void *)to = make_uint2(low, high);
+}
+
+#endif

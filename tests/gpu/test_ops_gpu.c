@@ -311,6 +311,7 @@ enum {
   OTHER_OPERAND = 4,     /* the GEMM reads those other numbers from their own array */
   WEIGHT_GRADIENT = 8,   /* as in a training step */
   GRADIENT_IN_X = 16,    /* a weight gradient is written to the memory of x */
+  COPY = 32,             /* as in a training step with post-norm */
 };
 
 /* spare: memory that nothing reads any more; dw: memory of a weight gradient (d, d). */
@@ -319,6 +320,7 @@ static void come_between(const Backend *b, int between, void *x, const void *oth
   if (between & OVERWRITTEN) b->copy(b, x, other, rows * d * 2);
   if (between & WEIGHT_GRADIENT) b->linear_dw(b, dw, NULL, other, other, rows, d, d, false);
   if (between & GRADIENT_IN_X) b->linear_dw(b, x, NULL, other, other, rows, d, d, false);
+  if (between & COPY) b->copy(b, dw, other, d * d * 2);
   if (between & ANOTHER_OPERATION) b->zero(b, spare, sizeof(float));
 }
 
@@ -386,6 +388,7 @@ static void test_linear_fp8_operand_of_producer_same_bits(void **state) {
   static const int pairs[][2] = {{0, ANOTHER_OPERATION},
                                  {OVERWRITTEN, OTHER_OPERAND},
                                  {WEIGHT_GRADIENT, WEIGHT_GRADIENT | ANOTHER_OPERATION},
+                                 {COPY, COPY | ANOTHER_OPERATION},
                                  {GRADIENT_IN_X, GRADIENT_IN_X | ANOTHER_OPERATION}};
   for (int i = 0; i < 6; i++) {
     int after = i % 3; /* two rounds */

@@ -63,14 +63,6 @@ static bool take_fp8_rows(Cuda *c, const void *of, size_t rows, size_t n) {
   return of && is.of == of && is.rows == rows && is.n == n;
 }
 
-/* Forgets the fp8 rows of an array that shares memory with the `bytes` bytes at `at`. */
-static void forget_overwritten(Cuda *c, const void *at, size_t bytes) {
-  const Converted *is = &c->converted;
-  uintptr_t begin = (uintptr_t)is->of, from = (uintptr_t)at;
-  size_t size = is->rows * is->n * type_size(TYPE_BF16);
-  if (begin < from + bytes && from < begin + size) c->converted.of = NULL;
-}
-
 /* Converts the operands to fp8, one scale per row, and runs the GEMM on them. The first operand
  * may have been converted by the operation that wrote it. */
 static void multiply_fp8(Cuda *c, const Matmul *x) {
@@ -101,8 +93,8 @@ static void run_matmul(const Backend *b, const Matmul *x) {
   /* A weight gradient is between the backward of ReLU and the input gradient that reads its fp8
    * rows. */
   if (x->kind == MATMUL_WGRAD) {
-    forget_overwritten(c, x->result, x->in * x->out * sizeof(float));
-    forget_overwritten(c, x->dbias, x->out * sizeof(float));
+    cuda_forget_overwritten(c, x->result, x->in * x->out * sizeof(float));
+    cuda_forget_overwritten(c, x->dbias, x->out * sizeof(float));
   } else {
     c->converted.of = NULL;
   }

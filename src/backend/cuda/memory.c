@@ -17,6 +17,13 @@ Cuda *cuda_of(const Backend *b) {
   return c;
 }
 
+void cuda_forget_overwritten(Cuda *c, const void *at, size_t bytes) {
+  const Converted *is = &c->converted;
+  uintptr_t begin = (uintptr_t)is->of, from = (uintptr_t)at;
+  size_t size = is->rows * is->n * type_size(TYPE_BF16);
+  if (begin < from + bytes && from < begin + size) c->converted.of = NULL;
+}
+
 static Err report_failure(const Cuda *c, const char *what, cudaError_t e) {
   const char *remedy = e == cudaErrorMemoryAllocation
                            ? "lower --batch-tokens or end other programs on it"
@@ -206,8 +213,11 @@ static Err stamps(const Backend *b, double *seconds, size_t n) {
   return ERR_OK;
 }
 
+/* With post-norm a copy is between the backward of ReLU and the input gradient that reads its fp8
+ * rows. */
 static void copy(const Backend *b, void *to, const void *from, size_t bytes) {
-  Cuda *c = cuda_of(b);
+  Cuda *c = cuda_peek(b);
+  cuda_forget_overwritten(c, to, bytes);
   cuda_note(c, "copy", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, c->stream));
 }
 

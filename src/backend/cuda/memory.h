@@ -33,7 +33,7 @@ typedef struct Outgrown {
 /* The array whose fp8 rows the scratch memory of fp8 operands contains (kernel_fp8_rows): `rows`
  * rows of n elements in bf16. of NULL: none. Known only until the next operation that might write
  * the array or the scratch memory: the next call of cuda_of, growth of scratch memory, a collective
- * that is joined, a GEMM (a weight gradient only if it overwrites the array). */
+ * that is joined, a GEMM (a weight gradient or a copy only if it overwrites the array). */
 typedef struct {
   const void *of;
   size_t rows, n;
@@ -65,6 +65,8 @@ typedef struct {
  * operation may make stale. cuda_peek does not. */
 Cuda *cuda_of(const Backend *b);
 Cuda *cuda_peek(const Backend *b);
+/* Forgets `converted` if its array shares memory with the `bytes` bytes at `at`. */
+void cuda_forget_overwritten(Cuda *c, const void *at, size_t bytes);
 /* Stores the error of `e` if it is the first one; `what` names the action that failed. */
 void cuda_note(Cuda *c, const char *what, cudaError_t e);
 void cuda_note_err(Cuda *c, Err err);

@@ -186,9 +186,9 @@ static void check_converting_kernels(void) {
 }
 
 void fp8_kernels(void) {
-  static const size_t shape[][3] = {{1, 32, 32},    {5, 64, 160},   {37, 1024, 96},
-                                    {70, 1056, 64}, {9, 4096, 256}, {3, 8192, 2048},
-                                    {6, 16384, 32}, {51, 96, 16384}};
+  static const size_t shape[][3] = {
+      {1, 32, 32},     {5, 64, 160},   {37, 1024, 96},  {70, 1056, 64}, {9, 4096, 256},
+      {3, 8192, 2048}, {6, 16384, 32}, {51, 96, 16384}, {2, 96, 4096},  {2, 64, 4128}};
   for (size_t i = 0; i < COUNT(shape); i++) {
     check_one(shape[i][0], shape[i][1], shape[i][2], false);
     check_one(shape[i][0], shape[i][1], shape[i][2], true);

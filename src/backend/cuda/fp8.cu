@@ -7,9 +7,10 @@
 #define THREADS     (BLOCK_WARPS * 32)
 #define STRIP       FP8_MULTIPLE /* columns that a block transposes */
 #define PIECE_ROWS  4            /* rows per thread that a block transposes at a time */
-/* threads of a block that transposes alone, beside no conversion of x: there are few blocks, which
- * must have enough loads in flight */
+/* threads and columns of a block that transposes alone, beside no conversion of x: matrices of 1024
+ * columns then have a block for nearly every SM of an H100 or H200, with enough loads in flight */
 #define ALONE_THREADS 1024
+#define ALONE_COLUMNS 8
 
 typedef __nv_bfloat16 Low;
 
@@ -55,17 +56,18 @@ static __device__ __forceinline__ void convert_row(uint8_t *to, float *scale, co
   if (lane == 0) *scale = most / FP8_LARGEST;
 }
 
-/* Converts and transposes STRIP columns of w (out, in) to rows of (in, out). Pass 1: the maximum
+/* Converts and transposes COLUMNS columns of w (out, in) to rows of (in, out). Pass 1: the maximum
  * of each column; pass 2: conversion, in pieces of PIECE rows through shared memory. */
-template <int COUNT>
+template <int COUNT, int COLUMNS>
 static __device__ __forceinline__ void transpose_strip(uint8_t *to, float *scale, const Low *w,
                                                        size_t in, size_t out, size_t column) {
-  constexpr int STEP = COUNT / 4, PIECE = STEP * PIECE_ROWS;
-  __shared__ float part[COUNT / 32][STRIP];
-  __shared__ __align__(16) uint8_t piece[STRIP][PIECE + 16];
-  unsigned quarter = threadIdx.x % 4,
-           row = threadIdx.x / 4; /* A thread has eight columns of every STEP-th row. */
-  const Low *from = w + column + quarter * 8;
+  /* WIDTH: threads that share a row */
+  constexpr int WIDTH = COLUMNS / 8, STEP = COUNT / WIDTH, PIECE = STEP * PIECE_ROWS;
+  __shared__ float part[COUNT / 32][COLUMNS], total[COLUMNS];
+  __shared__ __align__(16) uint8_t piece[COLUMNS][PIECE + 16];
+  unsigned c0 = threadIdx.x % WIDTH * 8,
+           row = threadIdx.x / WIDTH; /* A thread has eight columns of every STEP-th row. */
+  const Low *from = w + column + c0;
   float most[8] = {0}, x[8], by[8];
   Eight<Low> e[PIECE_ROWS];
   auto load = [&](size_t first) {
@@ -88,19 +90,24 @@ static __device__ __forceinline__ void transpose_strip(uint8_t *to, float *scale
 #pragma unroll
   for (int j = 0; j < 8; j++) {
 #pragma unroll
-    for (int step = 16; step >= 4; step /= 2)
+    for (int step = 16; step >= WIDTH; step /= 2)
       most[j] = fmaxf(most[j], __shfl_xor_sync(0xffffffffu, most[j], step));
-    if (threadIdx.x % 32 < 4) part[threadIdx.x / 32][quarter * 8 + j] = most[j];
+    if (threadIdx.x % 32 < WIDTH) part[threadIdx.x / 32][c0 + j] = most[j];
+  }
+  __syncthreads();
+  if (threadIdx.x < COLUMNS) {
+    float all = 0;
+#pragma unroll
+    for (int i = 0; i < COUNT / 32; i++) all = fmaxf(all, part[i][threadIdx.x]);
+    total[threadIdx.x] = all;
+    scale[column + threadIdx.x] = all / FP8_LARGEST;
   }
   __syncthreads();
 #pragma unroll
-  for (int j = 0; j < 8; j++) {
-    for (int i = 0; i < COUNT / 32; i++) most[j] = fmaxf(most[j], part[i][quarter * 8 + j]);
-    by[j] = fp8_factor(most[j]);
-    if (threadIdx.x < 4) scale[column + quarter * 8 + j] = most[j] / FP8_LARGEST;
-  }
+  for (int j = 0; j < 8; j++) by[j] = fp8_factor(total[c0 + j]);
   for (size_t first = 0; first < out; first += PIECE) {
-    load(first);
+    /* One large piece is still in registers; small blocks would need more of them for that. */
+    if (COUNT < ALONE_THREADS || out > PIECE) load(first);
     /* All threads must have read the previous rows from shared memory. */
     if (first) __syncthreads();
 #pragma unroll
@@ -109,12 +116,12 @@ static __device__ __forceinline__ void transpose_strip(uint8_t *to, float *scale
 #pragma unroll
       for (int j = 0; j < 8; j += 2) {
         uint32_t two = fp8_convert2(x[j] * by[j], x[j + 1] * by[j + 1]);
-        piece[quarter * 8 + j][row + i * STEP] = (uint8_t)two;
-        piece[quarter * 8 + j + 1][row + i * STEP] = (uint8_t)(two >> 8);
+        piece[c0 + j][row + i * STEP] = (uint8_t)two;
+        piece[c0 + j + 1][row + i * STEP] = (uint8_t)(two >> 8);
       }
     }
     __syncthreads();
-    for (unsigned i = threadIdx.x; i < STRIP * PIECE / 16; i += COUNT) {
+    for (unsigned i = threadIdx.x; i < COLUMNS * PIECE / 16; i += COUNT) {
       unsigned c = i / (PIECE / 16), r = i % (PIECE / 16) * 16;
       if (first + r < out)
         *(uint4 *)(void *)(to + (column + c) * out + first + r) =
@@ -131,7 +138,7 @@ static __global__ void __launch_bounds__(THREADS)
   const size_t per_block = BLOCK_WARPS / WARPS;
   size_t block = blockIdx.x, strips = TRANSPOSES ? more / STRIP : 0;
   if (TRANSPOSES && block < strips) {
-    transpose_strip<THREADS>(to.w, to.w_scale, w, more, n, block * STRIP);
+    transpose_strip<THREADS, STRIP>(to.w, to.w_scale, w, more, n, block * STRIP);
     return;
   }
   size_t r = (gridDim.x - 1 - block) * per_block + (WARPS == 1 ? threadIdx.x / 32 : 0);
@@ -144,7 +151,8 @@ static __global__ void __launch_bounds__(THREADS)
 /* Converts the columns of w (n, more) alone. */
 static __global__ void __launch_bounds__(ALONE_THREADS)
     transpose(Fp8 to, const Low *w, size_t n, size_t more) {
-  transpose_strip<ALONE_THREADS>(to.w, to.w_scale, w, more, n, blockIdx.x * (size_t)STRIP);
+  transpose_strip<ALONE_THREADS, ALONE_COLUMNS>(to.w, to.w_scale, w, more, n,
+                                                blockIdx.x * (size_t)ALONE_COLUMNS);
 }
 
 static size_t round_up(size_t n) {
@@ -185,8 +193,8 @@ cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_
     launch(convert<WARPS, VECS, false>, BLOCK_WARPS / WARPS)
   if (n % STRIP || more % STRIP || n > FP8_MAX_DIM) return cudaErrorInvalidValue;
   if (back && !x) {
-    transpose<<<(unsigned)(more / STRIP), ALONE_THREADS, 0, stream>>>(*to, (const Low *)w, n,
-                                                                      more);
+    transpose<<<(unsigned)(more / ALONE_COLUMNS), ALONE_THREADS, 0, stream>>>(
+        *to, (const Low *)w, n, more);
   } else if (n <= 1024) {
     LAUNCH(1, 4);
   } else if (n <= 2048) {

@@ -17,7 +17,7 @@
  * Gradients overwrite their destination, or are added to it if `accumulate`; gradients of
  * embedding tables are always added.
  *
- * Threads: one thread at a time may use a Backend. Depends on base. */
+ * Threads: one thread at a time may use a Backend; see open_stream. Depends on base. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
@@ -213,6 +213,10 @@ typedef struct Backend {
   /* y (rows, out) = x (rows, in) · wᵀ + bias; w (out, in); bias (out) or NULL. */
   void (*linear)(const struct Backend *, void *y, const void *x, const void *w,
                  const void *bias, size_t rows, size_t in, size_t out);
+  /* y (rows, out) = max(0, x · wᵀ + bias), for inference. NULL: call `linear` and `activate`, which
+   * give the same but for the last bits. */
+  void (*linear_relu)(const struct Backend *, void *y, const void *x, const void *w,
+                      const void *bias, size_t rows, size_t in, size_t out);
   /* Input gradient (dgrad): dx (rows, in) = dy · w. */
   void (*linear_dx)(const struct Backend *, void *dx, const void *dy, const void *w,
                     size_t rows, size_t in, size_t out, bool accumulate);
@@ -366,6 +370,14 @@ typedef struct Backend {
    * complete when their calls return, so that the host clock measures them. */
   void (*stamp)(const struct Backend *, size_t i);
   Err (*stamps)(const struct Backend *, double *seconds, size_t n);
+
+  /* Opens another backend of the same device, with a stream of its own, so that another thread can
+   * use it at the same time: operations of the two may overlap. Both read arrays that either has
+   * allocated, after `sync`. GEMMs of equal shapes give the same bits in both. Close `other` first.
+   * A thread other than the one that opened the first backend calls bind_thread before its first
+   * operation. NULL if operations use the whole device anyway (CPU). */
+  Err (*open_stream)(const struct Backend *, struct Backend *other);
+  Err (*bind_thread)(const struct Backend *);
 
   /* Collectives between the GPUs of several processes without host memory (NCCL), or NULL. */
   const struct DeviceCommOps *comm;

@@ -133,6 +133,14 @@ static void linear(const Backend *b, void *y, const void *x, const void *w, cons
   end_call(c);
 }
 
+static void linear_relu(const Backend *b, void *y, const void *x, const void *w,
+                        const void *bias, size_t rows, size_t in, size_t out) {
+  size_t n = rows * in + in * out + rows * out + (bias ? out : 0);
+  TimedBackend *c = begin_gemm(b, WORK_LINEAR, rows, in, out, count_bytes(b, (double)n));
+  c->inner->linear_relu(c->inner, y, x, w, bias, rows, in, out);
+  end_call(c);
+}
+
 static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w, size_t rows,
                       size_t in, size_t out, bool accumulate) {
   size_t n = rows * out + in * out + rows * in * (accumulate ? 2 : 1);
@@ -347,14 +355,15 @@ static void ema(const Backend *b, float *e, const float *w, double keep, size_t 
 static void replace_operations(TimedBackend *c) {
   Backend *b = &c->backend;
   b->timer = c;
-  /* Operations that are not replaced run untimed on the same state. Graphs, packed weights and
-   * collectives are removed: graphs would hide single operations, and the other two would
+  /* Operations that are not replaced run untimed on the same state. Graphs, packed weights,
+   * collectives and streams are removed: graphs would hide single operations, and the others would
    * bypass the timed ones. */
   b->close = NULL;
   b->packed = NULL;
   b->pack = NULL;
   b->unpack = NULL;
   b->comm = NULL;
+  b->open_stream = NULL;
   b->graph_begin = NULL;
   b->graph_end = NULL;
   b->graph_launch = NULL;
@@ -365,6 +374,7 @@ static void replace_operations(TimedBackend *c) {
   b->zero = zero;
   b->lower = lower;
   b->linear = linear;
+  if (b->linear_relu) b->linear_relu = linear_relu;
   b->linear_dx = linear_dx;
   b->linear_dw = linear_dw;
   b->embed = embed;

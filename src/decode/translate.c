@@ -1,13 +1,16 @@
-/* Encodes lines, translates them in batches of similar length, decodes the results. Depends on
- * beam, text, data/clean. */
+/* Encodes lines, translates them in batches of similar length, decodes the results. On a GPU
+ * several batches are searched at the same time, each by a thread. Depends on beam_pool, text,
+ * data/clean. */
 #include "decode/translate.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "data/clean.h"
+#include "decode/beam_pool.h"
 
 /* Default number of hypotheses in a batch. More would not make the GEMMs faster, but their logits
  * need memory. On a GPU a step with few hypotheses takes as long as one with many. */
@@ -18,19 +21,26 @@
 #define BATCH_TOKENS        4096
 #define BATCH_TOKENS_DEVICE 16384
 
+/* The batch that a stream of the pool is searching. */
+typedef struct {
+  int32_t *src, *off; /* ids and sentence offsets */
+  uint64_t *line;     /* line numbers of the sentences */
+  Hypothesis *best;
+} BatchArrays;
+
 struct Translator {
   TransformerConfig config;
+  Backend backend;
   const Tokenizer *tokenizer;
   BeamSpec spec;
-  Beam *beam;
+  BeamPool *pool;
   size_t max_tokens, max_sentences; /* maximum source tokens and sentences of a batch */
   bool packed;
-  int32_t *src, *off; /* ids and sentence offsets of the current batch */
-  uint64_t *line;     /* line numbers of the batch's sentences */
-  Hypothesis *best;
+  size_t streams;      /* maximum number of batches that are searched at the same time */
+  BatchArrays *arrays; /* (streams) */
   /* number of lines in earlier runs; number of the first truncated line */
   uint64_t lines, first_cut;
-  size_t done; /* lines of this run whose search has ended */
+  atomic_size_t done; /* lines of this run whose search has ended */
 };
 
 /* A line of the current run. */
@@ -45,6 +55,21 @@ typedef struct {
   float score;
 } Result;
 
+/* Consecutive items that are searched together. */
+typedef struct {
+  size_t first, count;
+} Group;
+
+/* The lines of the current run, sorted by length, in batches. */
+typedef struct {
+  Translator *t;
+  const IdList *ids;
+  const Item *item;
+  Group *group;
+  size_t groups;
+  Result *result;
+} Search;
+
 void translator_batch(const Backend *b, size_t batch_rows, size_t longest, int beam,
                       size_t *rows, size_t *sentences) {
   size_t most = (b->host ? STEP_ROWS : STEP_ROWS_DEVICE) / (size_t)(beam > 0 ? beam : 1);
@@ -53,33 +78,38 @@ void translator_batch(const Backend *b, size_t batch_rows, size_t longest, int b
   *sentences = *rows / 16 + 1 < most ? *rows / 16 + 1 : most;
 }
 
-Err translator_new(Translator **out, const TransformerConfig *config, const Backend *backend,
-                   Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
-                   size_t batch_rows) {
-  TranslateRoom room = {0}; /* With words = 0 the KV cache grows as needed. */
-  translator_batch(backend, batch_rows, (size_t)config->max_positions, spec->beam_size,
-                   &room.tokens, &room.sentences);
-  return translator_new_for(out, config, backend, w, tokenizer, spec, &room);
+static Err new_arrays(Translator *t, BatchArrays *a) {
+  TRY(mem_alloc(&a->src, t->max_tokens, sizeof *a->src));
+  TRY(mem_alloc(&a->off, t->max_sentences + 1, sizeof *a->off));
+  TRY(mem_alloc(&a->line, t->max_sentences, sizeof *a->line));
+  return mem_alloc(&a->best, t->max_sentences * (size_t)t->spec.nbest, sizeof *a->best);
 }
 
-Err translator_new_for(Translator **out, const TransformerConfig *config,
-                       const Backend *backend, Weights w, const Tokenizer *tokenizer,
-                       const BeamSpec *spec, const TranslateRoom *room) {
+/* Creates a translator whose pool has at most `streams` streams. */
+static Err new_translator(Translator **out, const TransformerConfig *config,
+                          const Backend *backend, Weights w, const Tokenizer *tokenizer,
+                          const BeamSpec *spec, const TranslateRoom *room, size_t streams) {
   *out = NULL;
   Translator *t;
   TRY(mem_alloc(&t, 1, sizeof *t));
   t->config = *config;
+  t->backend = *backend;
   t->tokenizer = tokenizer;
   t->spec = *spec;
   t->max_tokens = room->tokens;
   t->max_sentences = room->sentences;
+  BeamPoolSpec pool = {.config = &t->config,
+                       .backend = &t->backend,
+                       .weights = w,
+                       .spec = &t->spec,
+                       .tokens = room->tokens,
+                       .sentences = room->sentences,
+                       .words = room->words};
   Err err;
-  TRY_DONE(beam_new(&t->beam, config, backend, w, spec, t->max_tokens, t->max_sentences));
-  TRY_DONE(beam_reserve(t->beam, room->words));
-  TRY_DONE(mem_alloc(&t->src, t->max_tokens, sizeof *t->src));
-  TRY_DONE(mem_alloc(&t->off, t->max_sentences + 1, sizeof *t->off));
-  TRY_DONE(mem_alloc(&t->line, t->max_sentences, sizeof *t->line));
-  TRY_DONE(mem_alloc(&t->best, t->max_sentences * (size_t)spec->nbest, sizeof *t->best));
+  TRY_DONE(beam_pool_new(&t->pool, &pool, streams));
+  TRY_DONE(mem_alloc(&t->arrays, beam_pool_streams(t->pool), sizeof *t->arrays));
+  t->streams = beam_pool_streams(t->pool);
+  for (size_t i = 0; i < t->streams; i++) TRY_DONE(new_arrays(t, &t->arrays[i]));
 done:
   if (err)
     translator_free(t);
@@ -88,18 +118,38 @@ done:
   return err;
 }
 
+Err translator_new(Translator **out, const TransformerConfig *config, const Backend *backend,
+                   Weights w, const Tokenizer *tokenizer, const BeamSpec *spec,
+                   size_t batch_rows) {
+  TranslateRoom room = {0}; /* With words = 0 the KV cache grows as needed. */
+  translator_batch(backend, batch_rows, (size_t)config->max_positions, spec->beam_size,
+                   &room.tokens, &room.sentences);
+  return new_translator(out, config, backend, w, tokenizer, spec, &room,
+                        beam_pool_default_streams(backend));
+}
+
+Err translator_new_for(Translator **out, const TransformerConfig *config,
+                       const Backend *backend, Weights w, const Tokenizer *tokenizer,
+                       const BeamSpec *spec, const TranslateRoom *room) {
+  return new_translator(out, config, backend, w, tokenizer, spec, room, 1);
+}
+
 void translator_free(Translator *t) {
   if (!t) return;
-  beam_free(t->beam);
-  mem_free(t->src);
-  mem_free(t->off);
-  mem_free(t->line);
-  mem_free(t->best);
+  beam_pool_free(t->pool);
+  for (size_t i = 0; i < t->streams; i++) {
+    BatchArrays *a = &t->arrays[i];
+    mem_free(a->src);
+    mem_free(a->off);
+    mem_free(a->line);
+    mem_free(a->best);
+  }
+  mem_free(t->arrays);
   mem_free(t);
 }
 
 void translator_on_step(Translator *t, BeamStep step, void *context) {
-  beam_on_step(t->beam, step, context);
+  beam_pool_on_step(t->pool, step, context);
 }
 
 static int by_length(const void *a, const void *b) {
@@ -190,52 +240,75 @@ TranslateRoom translator_room(const BeamSpec *spec, size_t longest, const size_t
   return most;
 }
 
-/* Translates one batch and stores the texts in `result`. */
-static Err search_batch(Translator *t, const IdList *ids, const Item *item, size_t n,
-                        Result *result) {
+/* Copies the ids of a batch to `a`. */
+static void fill_arrays(const Search *s, const Group *g, BatchArrays *a) {
   size_t rows = 0;
-  t->off[0] = 0;
-  for (size_t i = 0; i < n; i++) {
-    memcpy(t->src + rows, ids->id + item[i].at, item[i].len * sizeof *t->src);
-    rows += item[i].len;
-    t->src[rows++] = t->config.eos;
-    t->off[i + 1] = (int32_t)rows;
-    t->line[i] = t->lines + item[i].index + 1;
+  a->off[0] = 0;
+  for (size_t i = 0; i < g->count; i++) {
+    const Item *item = &s->item[g->first + i];
+    memcpy(a->src + rows, s->ids->id + item->at, item->len * sizeof *a->src);
+    rows += item->len;
+    a->src[rows++] = s->t->config.eos;
+    a->off[i + 1] = (int32_t)rows;
+    a->line[i] = s->t->lines + item->index + 1;
   }
-  beam_set_lines(t->beam, t->line);
-  TRY(beam_search(t->beam, t->src, t->off, n, t->best));
-  for (size_t i = 0; i < n; i++) {
-    for (int k = 0; k < t->spec.nbest; k++) {
-      const Hypothesis *h = &t->best[i * (size_t)t->spec.nbest + (size_t)k];
-      Str text = {0};
-      Err err = h->id ? tokenizer_decode(t->tokenizer, h->id, h->len, &text) : ERR_OK;
-      if (!err)
-        err = mem_dup(&result[item[i].result + (size_t)k].text, str_text(&text), text.len);
-      result[item[i].result + (size_t)k].score = h->score;
-      str_free(&text);
-      TRY(err);
-    }
+}
+
+static Err decode_result(const Translator *t, const Hypothesis *h, Result *result) {
+  Str text = {0};
+  Err err = h->id ? tokenizer_decode(t->tokenizer, h->id, h->len, &text) : ERR_OK;
+  if (!err) err = mem_dup(&result->text, str_text(&text), text.len);
+  result->score = h->score;
+  str_free(&text);
+  return err;
+}
+
+/* Translates one batch and stores the texts in `result` (PoolSearch). */
+static Err search_group(void *search, Beam *beam, size_t stream, size_t index) {
+  const Search *s = search;
+  Translator *t = s->t;
+  const Group *g = &s->group[index];
+  BatchArrays *a = &t->arrays[stream];
+  size_t nbest = (size_t)t->spec.nbest;
+  fill_arrays(s, g, a);
+  beam_set_lines(beam, a->line);
+  TRY(beam_search(beam, a->src, a->off, g->count, a->best));
+  for (size_t i = 0; i < g->count; i++) {
+    Result *result = s->result + s->item[g->first + i].result;
+    for (size_t k = 0; k < nbest; k++)
+      TRY(decode_result(t, &a->best[i * nbest + k], &result[k]));
+  }
+  atomic_fetch_add(&t->done, g->count);
+  return ERR_OK;
+}
+
+/* Divides the n sorted items into batches. */
+static Err form_groups(Search *s, size_t n) {
+  const Translator *t = s->t;
+  for (size_t i = 0; i < n && s->item[i].len;) {
+    Group g = {.first = i};
+    size_t rows = 0;
+    for (; i < n && fits_batch(t->max_tokens, t->max_sentences, g.count, rows, s->item[i].len);
+         i++, g.count++)
+      rows += s->item[i].len + 1;
+    if (!g.count)
+      return err_set(
+          ERR_WORK,
+          "bug: a line of %zu ids does not fit into a batch of %zu tokens; please report it",
+          s->item[i].len, t->max_tokens);
+    s->group[s->groups++] = g;
   }
   return ERR_OK;
 }
 
 static Err search_all(Translator *t, const IdList *ids, Item *item, size_t n, Result *result) {
+  Search s = {.t = t, .ids = ids, .item = item, .result = result};
   qsort(item, n, sizeof *item, by_length);
-  for (size_t i = 0; i < n && item[i].len;) {
-    size_t count = 0, rows = 0;
-    while (i + count < n &&
-           fits_batch(t->max_tokens, t->max_sentences, count, rows, item[i + count].len))
-      rows += item[i + count++].len + 1;
-    if (!count)
-      return err_set(
-          ERR_WORK,
-          "bug: a line of %zu ids does not fit into a batch of %zu tokens; please report it",
-          item[i].len, t->max_tokens);
-    TRY(search_batch(t, ids, item + i, count, result));
-    i += count;
-    t->done = i;
-  }
-  return ERR_OK;
+  TRY(mem_alloc(&s.group, n, sizeof *s.group));
+  Err err = form_groups(&s, n);
+  if (!err) err = beam_pool_run(t->pool, s.groups, search_group, &s);
+  mem_free(s.group);
+  return err;
 }
 
 Err translator_run(Translator *t, const Line *line, size_t n, LineTake take, void *context,
@@ -247,7 +320,7 @@ Err translator_run(Translator *t, const Line *line, size_t n, LineTake take, voi
   Err err;
   *cut = 0;
   t->done = 0;
-  if (!t->packed || !t->spec.fixed_weights) TRY_DONE(beam_pack(t->beam));
+  if (!t->packed || !t->spec.fixed_weights) TRY_DONE(beam_pool_pack(t->pool));
   t->packed = true;
   TRY_DONE(mem_alloc(&item, n, sizeof *item));
   TRY_DONE(mem_alloc(&result, results, sizeof *result));

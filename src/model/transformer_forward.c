@@ -109,19 +109,32 @@ static void cross_attention_forward(Transformer *t, Weights w, int layer, const 
             transformer_weight(t, w, p->out_bias), tokens, d, d);
 }
 
+/* Computes s->act, the activations between the two GEMMs of an FFN. */
+static void activate_ffn(Transformer *t, Weights w, const FfnParams *p, const FfnState *s,
+                         const void *y, size_t tokens, Dropout drop) {
+  const Backend *b = t->model.backend;
+  size_t d = (size_t)t->config.d_model, ffn = (size_t)t->config.ffn_dim;
+  const void *bias = transformer_weight(t, w, p->up_bias);
+  if (!t->model.training && t->config.activation == ACT_RELU && b->linear_relu) {
+    b->linear_relu(b, s->act, y, transformer_weight(t, w, p->up), bias, tokens, d, ffn);
+    return;
+  }
+  /* With ReLU only a mask is saved for backward, so b->activate can add the bias; otherwise the
+   * sum including the bias must be saved. */
+  b->linear(b, s->up, y, transformer_weight(t, w, p->up), s->mask ? NULL : bias, tokens, d,
+            ffn);
+  b->activate(b, s->act, s->mask, s->up, s->mask ? bias : NULL, tokens, ffn,
+              t->config.activation, drop);
+}
+
 void transformer_ffn(Transformer *t, Weights w, int stack, int layer, const void *y,
                      size_t tokens, StepKey key) {
   const Backend *b = t->model.backend;
   const FfnParams *p = &t->at.layer[stack][layer].ffn;
   FfnState *s = &t->stack[stack].ffn[layer];
   size_t d = (size_t)t->config.d_model, ffn = (size_t)t->config.ffn_dim;
-  /* With ReLU only a mask is saved for backward, so b->activate can add the bias; otherwise the
-   * sum including the bias must be saved. */
-  const void *bias = transformer_weight(t, w, p->up_bias);
-  b->linear(b, s->up, y, transformer_weight(t, w, p->up), s->mask ? NULL : bias, tokens, d,
-            ffn);
-  b->activate(
-      b, s->act, s->mask, s->up, s->mask ? bias : NULL, tokens, ffn, t->config.activation,
+  activate_ffn(
+      t, w, p, s, y, tokens,
       transformer_dropout(t, key, t->config.drop_activation, stack, layer, SITE_ACTIVATION));
   b->linear(b, t->branch, s->act, transformer_weight(t, w, p->down),
             transformer_weight(t, w, p->down_bias), tokens, ffn, d);

@@ -1,6 +1,7 @@
 /* Compares beam search and sampling on the GPU with the CPU, with a tiny random model: the same
  * translations in fp32, similar scores in bf16 and fp16, and the same results for any batch
- * size. Steps launched as CUDA graphs give the bits of steps without graphs. Returns 77 if there is no GPU. Needs the plug-in in TRIREME_PLUGIN_PATH. */
+ * size. Steps launched as CUDA graphs give the bits of steps without graphs, and batches on several
+ * streams those of batches one after the other. Returns 77 if there is no GPU. Needs the plug-in in TRIREME_PLUGIN_PATH. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +15,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "decode/beam.h"
+#include "decode/beam_pool.h"
 #include "gpu.h"
 #include "model/weights.h"
 
@@ -241,6 +242,108 @@ static void test_steps_as_graphs_give_same_bits(void **state) {
   }
 }
 
+enum { TOGETHER = 8, BATCHES = SENTENCES / TOGETHER };
+
+/* Searches eight sentences (PoolSearch). */
+static Err search_batch(void *out, Beam *beam, size_t stream, size_t index) {
+  Hypothesis best[TOGETHER * NBEST];
+  int32_t part[TOGETHER + 1];
+  size_t first = index * TOGETHER;
+  (void)stream;
+  for (size_t i = 0; i <= TOGETHER; i++) part[i] = off[first + i] - off[first];
+  TRY(beam_search(beam, src + off[first], part, TOGETHER, best));
+  keep(out, best, first, TOGETHER);
+  return ERR_OK;
+}
+
+/* Searches all batches, several times, so that graphs are captured and launched. */
+static void search_on_streams(const Backend *b, size_t streams, Output *out) {
+  BeamSpec spec = {.beam_size = 4, .length_penalty = 0.6f, .extra_length = 8, .nbest = NBEST};
+  BeamPool *pool;
+  Weights there;
+  ok(weights_new(&there, b, w, params.padded));
+  BeamPoolSpec all = {.config = &config,
+                      .backend = b,
+                      .weights = there,
+                      .spec = &spec,
+                      .tokens = MOST,
+                      .sentences = TOGETHER};
+  ok(beam_pool_new(&pool, &all, streams));
+  for (int pass = 0; pass < 4; pass++) {
+    memset(out, 0, sizeof *out);
+    ok(beam_pool_run(pool, BATCHES, search_batch, out));
+  }
+  assert_int_equal(beam_pool_opened(pool), streams);
+  BeamTimes t = beam_pool_times(pool);
+  printf("%zu streams: %d steps, %d graphs, %d launches\n", streams, (int)t.steps,
+         (int)t.graphs, (int)t.launched);
+  beam_pool_free(pool);
+  weights_free(&there, b);
+}
+
+/* The algorithms of GEMMs that were never timed are selected while four streams need them. */
+static void test_streams_give_same_bits(void **state) {
+  (void)state;
+  static const char *const precisions[] = {"bf16", "fp32"};
+  char cache[] = "/tmp/trireme-streams-XXXXXX";
+  assert_non_null(mkdtemp(cache));
+  char *before = getenv("XDG_CACHE_HOME"), *kept = before ? strdup(before) : NULL;
+  setenv("XDG_CACHE_HOME", cache, 1);
+  for (int p = 0; p < 2; p++) {
+    Backend gpu;
+    open_gpu(&gpu, precisions[p]);
+    search_on_streams(&gpu, 4, &on_gpu);
+    for (size_t streams = 1; streams <= 3; streams++) {
+      search_on_streams(&gpu, streams, &alone);
+      if (memcmp(&alone, &on_gpu, sizeof alone) != 0)
+        fail_msg("%s: %zu and 4 streams give different results", precisions[p], streams);
+    }
+    backend_close(&gpu);
+  }
+  if (kept)
+    setenv("XDG_CACHE_HOME", kept, 1);
+  else
+    unsetenv("XDG_CACHE_HOME");
+  free(kept);
+}
+
+/* The epilogue of a GEMM gives what GEMM and activation give. */
+static void test_linear_relu_matches_linear_and_activate(void **state) {
+  (void)state;
+  enum { ROWS = 70, IN = 64, OUT = 96 };
+  static float x[ROWS * IN], m[OUT * IN], bias[OUT], want[ROWS * OUT], got[ROWS * OUT];
+  Rng rng = {.key = 3};
+  float *list[] = {x, m, bias};
+  const size_t count[] = {ROWS * IN, OUT * IN, OUT};
+  void *there[3], *y;
+  Backend gpu;
+  open_gpu(&gpu, "fp32");
+  for (int i = 0; i < 3; i++) {
+    for (size_t j = 0; j < count[i]; j++) list[i][j] = (float)rng_below(&rng, 2001) / 1000 - 1;
+    ok(gpu.alloc(&gpu, &there[i], count[i] * sizeof(float)));
+    gpu.put(&gpu, there[i], list[i], count[i] * sizeof(float));
+  }
+  ok(gpu.alloc(&gpu, &y, sizeof want));
+  for (int with = 0; with < 2; with++) {
+    const void *b = with ? there[2] : NULL;
+    gpu.linear(&gpu, y, there[0], there[1], b, ROWS, IN, OUT);
+    gpu.activate(&gpu, y, NULL, y, NULL, ROWS, OUT, ACT_RELU, (Dropout){0});
+    ok(gpu.get(&gpu, want, y, sizeof want));
+    gpu.linear_relu(&gpu, y, there[0], there[1], b, ROWS, IN, OUT);
+    ok(gpu.get(&gpu, got, y, sizeof got));
+    int zeros = 0;
+    for (size_t i = 0; i < ROWS * OUT; i++) {
+      zeros += got[i] == 0;
+      if (!(fabsf(got[i] - want[i]) <= 1e-4f))
+        fail_msg("element %zu is %g, not %g", i, (double)got[i], (double)want[i]);
+    }
+    assert_in_range(zeros, ROWS * OUT / 4, ROWS * OUT * 3 / 4);
+  }
+  for (int i = 0; i < 3; i++) gpu.release(&gpu, there[i]);
+  gpu.release(&gpu, y);
+  backend_close(&gpu);
+}
+
 int main(void) {
   Backend b;
   int why = find_gpu(&b, "fp32");
@@ -252,6 +355,8 @@ int main(void) {
       cmocka_unit_test(test_beam_search_bf16_and_fp16_scores_match_cpu),
       cmocka_unit_test(test_sampling_fp32_matches_cpu),
       cmocka_unit_test(test_steps_as_graphs_give_same_bits),
+      cmocka_unit_test(test_streams_give_same_bits),
+      cmocka_unit_test(test_linear_relu_matches_linear_and_activate),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   params_free(&params);

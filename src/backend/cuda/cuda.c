@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "backend/cuda/graph.h"
 #include "backend/cuda/kernels.h"
@@ -111,6 +112,19 @@ static void linear(const Backend *b, void *y, const void *x, const void *w, cons
                           .x = x,
                           .w = w,
                           .bias = bias});
+}
+
+static void linear_relu(const Backend *b, void *y, const void *x, const void *w,
+                        const void *bias, size_t rows, size_t in, size_t out) {
+  run_matmul(b, &(Matmul){.kind = MATMUL_FPROP,
+                          .rows = rows,
+                          .in = in,
+                          .out = out,
+                          .result = y,
+                          .x = x,
+                          .w = w,
+                          .bias = bias,
+                          .relu = true});
 }
 
 static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w, size_t rows,
@@ -370,11 +384,48 @@ static void ema(const Backend *b, float *e, const float *w, double keep, size_t 
   cuda_note(c, "ema", kernel_ema(e, w, n, (float)keep, now, c->stream));
 }
 
+static void close_gpu(Backend *b) {
+  Cuda *c = b->state;
+  if (!c) return;
+  if (c->stream) cudaStreamSynchronize(c->stream);
+  matmul_close(&c->matmul);
+  cuda_close_memory(c);
+  mem_free(c);
+  *b = (Backend){0};
+}
+
+static Err open_stream(const Backend *b, Backend *out) {
+  const Cuda *first = cuda_of(b);
+  Cuda *c;
+  TRY(mem_alloc(&c, 1, sizeof *c));
+  *out = *b;
+  out->state = c;
+  out->packed = NULL;
+  c->type = first->type;
+  memcpy(c->gpu, first->gpu, sizeof c->gpu);
+  Err err = cuda_open_memory(c);
+  if (!err) err = matmul_join(&c->matmul, &first->matmul, c->stream, c->work.at);
+  if (err) {
+    ErrRecord kept = err_take(err);
+    close_gpu(out);
+    return err_give(&kept);
+  }
+  return ERR_OK;
+}
+
+/* Selects the GPU for the calling thread; CUDA would use GPU 0. */
+static Err bind_thread(const Backend *b) {
+  cudaError_t e = cudaSetDevice(b->device);
+  if (!e) return ERR_OK;
+  return err_set(ERR_WORK, "GPU %d cannot be used: %s", b->device, cudaGetErrorString(e));
+}
+
 static void fill_table(Backend *b) {
   cuda_fill_memory(b);
   cuda_fill_graphs(b);
   b->reserve = reserve;
   b->linear = linear;
+  b->linear_relu = linear_relu;
   b->linear_dx = linear_dx;
   b->linear_dw = linear_dw;
   b->embed = embed;
@@ -403,16 +454,8 @@ static void fill_table(Backend *b) {
   b->momentum = momentum;
   b->ema = ema;
   b->comm = &nccl_comm;
-}
-
-static void close_gpu(Backend *b) {
-  Cuda *c = b->state;
-  if (!c) return;
-  if (c->stream) cudaStreamSynchronize(c->stream);
-  matmul_close(&c->matmul);
-  cuda_close_memory(c);
-  mem_free(c);
-  *b = (Backend){0};
+  b->open_stream = open_stream;
+  b->bind_thread = bind_thread;
 }
 
 /* Selects the GPU. Checks the driver, the compute capability, the requested precision, and that

@@ -22,9 +22,13 @@ static void set_capturing(Cuda *c, bool is_capturing) {
 static Err graph_begin(const Backend *b) {
   Cuda *c = cuda_of(b);
   if (c->failed.code) return err_give(&c->failed);
+  algo_shared_begin_use(c->matmul.shared);
   cuda_note(c, "starting a graph capture",
             cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal));
-  if (c->failed.code) return err_give(&c->failed);
+  if (c->failed.code) {
+    algo_shared_end_use(c->matmul.shared);
+    return err_give(&c->failed);
+  }
   set_capturing(c, true);
   return ERR_OK;
 }
@@ -39,6 +43,7 @@ static Err graph_end(const Backend *b, Graph **out) {
   /* Ends the capture even after an error, so that the stream executes again. The error of the
    * operation that failed is kept, because it is more specific than that of the capture. */
   cuda_note(c, "a graph capture", cudaStreamEndCapture(c->stream, &graph));
+  algo_shared_end_use(c->matmul.shared);
   if (!c->failed.code) cuda_note(c, "a graph capture", cudaGraphGetNodes(graph, NULL, &nodes));
   if (!c->failed.code && nodes == 0) {
     cudaGraphDestroy(graph);
@@ -63,7 +68,9 @@ static Err graph_end(const Backend *b, Graph **out) {
 
 static void graph_launch(const Backend *b, Graph *r) {
   Cuda *c = cuda_of(b);
+  algo_shared_begin_use(c->matmul.shared);
   cuda_note(c, "launching a graph", cudaGraphLaunch(r->graph, c->stream));
+  algo_shared_end_use(c->matmul.shared);
 }
 
 /* Frees a graph. CUDA destroys a graph that is still running when it is done. */

@@ -1,6 +1,6 @@
 /* Describes GEMMs to cuBLASLt, times its algorithms and runs the fastest. cuBLASLt is
  * column-major: a row-major array (rows, n) is its matrix n x rows. Depends on cuBLASLt,
- * algo_cache.h, kernels.h. */
+ * algo_shared.h, kernels.h. */
 #include "backend/cuda/matmul.h"
 
 #include <stdlib.h>
@@ -65,7 +65,8 @@ static float *bias_grad_target(const MatmulContext *p, const Matmul *x) {
   return x->accumulate || !is_aligned(x->dbias) ? p->bias : x->dbias;
 }
 
-/* Sets the epilogue: adds the bias (forward) or, if `fused`, computes its gradient. */
+/* Sets the epilogue: adds the bias and applies ReLU (forward) or, if `fused`, computes the bias
+ * gradient. */
 static cublasStatus_t describe_bias(const MatmulContext *p, const Matmul *x, bool fused,
                                     Call *c) {
   /* A damaged cache file may set `fused` without a bias gradient. */
@@ -73,9 +74,11 @@ static cublasStatus_t describe_bias(const MatmulContext *p, const Matmul *x, boo
   cublasLtEpilogue_t epilogue = fused ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_BIAS;
   const void *bias = fused ? bias_grad_target(p, x) : x->bias;
   int32_t type = (int32_t)(fused ? CUDA_R_32F : data_type(p->type));
-  if (!bias || (x->kind != MATMUL_FPROP && !fused)) return CUBLAS_STATUS_SUCCESS;
+  if (x->relu) epilogue = bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+  if (!(bias || x->relu) || (x->kind != MATMUL_FPROP && !fused)) return CUBLAS_STATUS_SUCCESS;
   cublasStatus_t s =
       set_attribute(c, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+  if (!bias) return s;
   if (!s) s = set_attribute(c, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
   if (!s) s = set_attribute(c, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
   return s;
@@ -186,7 +189,7 @@ static AlgoKey make_key(const MatmulContext *p, const Matmul *x) {
   return (AlgoKey){.kind = (uint32_t)x->kind,
                    .type = x->fp8 ? FP8_TYPE : (uint32_t)p->type,
                    .tf32 = p->tf32,
-                   .bias = x->bias || x->dbias,
+                   .bias = (x->bias || x->dbias ? 1u : 0u) | (x->relu ? 2u : 0u),
                    .add = x->accumulate,
                    .aligned = is_aligned(x->result) && is_aligned(x->x) && is_aligned(x->w) &&
                               is_aligned(x->dy) && is_aligned(x->bias),
@@ -323,7 +326,7 @@ static Err choose_algorithm(MatmulContext *p, const Matmul *x, AlgoEntry *entry)
   size_t bytes = (cells * size + 16 + 255) / 256 * 256;
   char *scratch = NULL;
   Candidate list[4 * CANDIDATES];
-  cudaError_t e = cudaStreamSynchronize(p->stream);
+  cudaError_t e = algo_shared_wait(p->shared);
   if (e)
     return err_set(ERR_WORK,
                    "the GPU failed before GEMM algorithms were timed: %s; run again with "
@@ -357,18 +360,19 @@ static Err choose_algorithm(MatmulContext *p, const Matmul *x, AlgoEntry *entry)
   return ERR_OK;
 }
 
-/* Returns true if cuBLASLt accepts the entry's algorithm for exactly this number of rows. */
+/* Returns true if cuBLASLt accepts the entry's algorithm for exactly this number of rows. Streams
+ * may share the entry, so `checked` is accessed atomically. */
 static bool is_supported(const MatmulContext *p, const Matmul *x, AlgoEntry *entry) {
   Call c;
   cublasLtMatmulAlgo_t algorithm;
   cublasLtMatmulHeuristicResult_t result;
-  if (entry->checked == x->rows) return true;
+  if (__atomic_load_n(&entry->checked, __ATOMIC_RELAXED) == x->rows) return true;
   memcpy(&algorithm, entry->algorithm, sizeof algorithm);
   if (describe_call(p, x, entry->fused, &c) ||
       cublasLtMatmulAlgoCheck(p->lt, &c.how, &c.a, &c.b, &c.c, &c.c, &algorithm, &result) ||
       result.workspaceSize > MATMUL_WORK)
     return false;
-  entry->checked = x->rows;
+  __atomic_store_n(&entry->checked, x->rows, __ATOMIC_RELAXED);
   return true;
 }
 
@@ -376,23 +380,60 @@ static bool is_supported(const MatmulContext *p, const Matmul *x, AlgoEntry *ent
  * start together and time the same shapes. All of them use the algorithm that was saved first, so
  * that their results, and those of the next run, have the same bits. */
 static Err add_entry(MatmulContext *p, const Matmul *x, AlgoEntry **out) {
+  AlgoCache *cache = &p->shared->cache;
   AlgoEntry entry;
   TRY(choose_algorithm(p, x, &entry));
   /* True if the cache has an entry for this key that is not usable for this shape. */
-  bool known = algo_cache_find(&p->cache, &entry.key) != NULL;
-  if (!known) TRY(algo_cache_read(&p->cache));
-  *out = algo_cache_find(&p->cache, &entry.key);
+  bool known = algo_cache_find(cache, &entry.key) != NULL;
+  if (!known) TRY(algo_cache_read(cache));
+  *out = algo_cache_find(cache, &entry.key);
   if (!known && *out && is_supported(p, x, *out)) return ERR_OK;
-  TRY(algo_cache_add(&p->cache, &entry));
-  *out = algo_cache_find(&p->cache, &entry.key);
-  if (algo_cache_save(&p->cache)) {
+  TRY(algo_cache_add(cache, &entry));
+  *out = algo_cache_find(cache, &entry.key);
+  if (algo_cache_save(cache)) {
     log_warn(
         "cannot save the GEMM algorithm cache: %s; GEMMs will be timed again at the next "
         "start",
         err_message());
-    p->cache.path[0] = '\0'; /* Disables saving, so that the warning is printed once. */
+    cache->path[0] = '\0'; /* Disables saving, so that the warning is printed once. */
   }
   return ERR_OK;
+}
+
+/* A copy of an algorithm: other streams may add entries to the cache, which moves them. */
+typedef struct {
+  cublasLtMatmulAlgo_t algorithm;
+  bool fused;
+  bool supported; /* false: the algorithm is not usable for this number of rows */
+} Choice;
+
+static void copy_entry(Choice *out, const AlgoEntry *entry, bool supported) {
+  memcpy(&out->algorithm, entry->algorithm, sizeof out->algorithm);
+  out->fused = supported && entry->fused;
+  out->supported = supported;
+}
+
+/* Looks an algorithm up. Returns false if it must be timed: the shape is new, or its entry from the
+ * cache file was never usable on this GPU. The caller holds the lock. */
+static bool find_choice(const MatmulContext *p, const Matmul *x, Choice *out) {
+  AlgoKey key = make_key(p, x);
+  AlgoEntry *entry = algo_cache_find(&p->shared->cache, &key);
+  if (!entry) return false;
+  copy_entry(out, entry, is_supported(p, x, entry));
+  return out->supported || __atomic_load_n(&entry->checked, __ATOMIC_RELAXED);
+}
+
+/* Times the algorithms for a GEMM, unless another stream has done so in the meantime. */
+static Err time_choice(MatmulContext *p, const Matmul *x, Choice *out) {
+  AlgoEntry *entry;
+  Err err = ERR_OK;
+  algo_shared_begin_timing(p->shared);
+  if (!find_choice(p, x, out)) {
+    err = add_entry(p, x, &entry);
+    if (!err) copy_entry(out, entry, /*supported=*/true);
+  }
+  algo_shared_end_timing(p->shared);
+  return err;
 }
 
 /* Returns the heuristic's first choice, for a number of rows that the cached algorithm does not
@@ -423,32 +464,55 @@ static Err run_empty(const MatmulContext *p, const Matmul *x) {
   return ERR_OK;
 }
 
-Err matmul_run(MatmulContext *p, const Matmul *x) {
+static Err run_choice(const MatmulContext *p, const Matmul *x, Choice *choice) {
   Call c;
-  cublasLtMatmulAlgo_t algorithm;
+  if (!choice->supported) TRY(get_default_algo(p, x, &choice->algorithm));
+  cublasStatus_t s = describe_call(p, x, choice->fused, &c);
+  return s ? report_failure("describe", x, s)
+           : run_algorithm(p, x, &c, choice->fused, &choice->algorithm);
+}
+
+/* Runs the GEMM if its algorithm is known, and sets *is_known. */
+static Err run_known(const MatmulContext *p, const Matmul *x, bool *is_known) {
+  Choice choice;
+  *is_known = find_choice(p, x, &choice);
+  return *is_known ? run_choice(p, x, &choice) : ERR_OK;
+}
+
+Err matmul_run(MatmulContext *p, const Matmul *x) {
+  Choice choice;
+  bool is_known;
   if (x->rows == 0) return run_empty(p, x);
-  AlgoKey key = make_key(p, x);
-  AlgoEntry *entry = algo_cache_find(&p->cache, &key);
-  bool supported = entry && is_supported(p, x, entry);
-  /* The shape is new, or its entry from the cache file was never usable on this GPU. */
-  if (!entry || (!supported && !entry->checked)) {
-    if (p->is_capturing)
-      return err_set(
-          ERR_WORK,
-          "bug: a GEMM of %zu tokens, %zu inputs and %zu outputs that never ran before "
-          "was called while a CUDA graph was captured; set TRIREME_GRAPH=0 and report "
-          "it",
-          x->rows, x->in, x->out);
-    TRY(add_entry(p, x, &entry));
-    supported = true;
-  }
-  bool fused = supported && entry->fused;
-  if (supported)
-    memcpy(&algorithm, entry->algorithm, sizeof algorithm);
-  else
-    TRY(get_default_algo(p, x, &algorithm));
-  cublasStatus_t s = describe_call(p, x, fused, &c);
-  return s ? report_failure("describe", x, s) : run_algorithm(p, x, &c, fused, &algorithm);
+  /* A capture holds the lock from its begin to its end. */
+  if (!p->is_capturing) algo_shared_begin_use(p->shared);
+  Err err = run_known(p, x, &is_known);
+  if (!p->is_capturing) algo_shared_end_use(p->shared);
+  if (err || is_known) return err;
+  if (p->is_capturing)
+    return err_set(
+        ERR_WORK,
+        "bug: a GEMM of %zu tokens, %zu inputs and %zu outputs that never ran before "
+        "was called while a CUDA graph was captured; set TRIREME_GRAPH=0 and report "
+        "it",
+        x->rows, x->in, x->out);
+  TRY(time_choice(p, x, &choice));
+  return run_choice(p, x, &choice);
+}
+
+/* Opens cuBLASLt; p->shared is set. */
+static Err start_cublas(MatmulContext *p) {
+  cublasStatus_t s = cublasLtCreate(&p->lt);
+  if (s)
+    return err_set(ERR_WORK,
+                   "cuBLASLt does not start: %s; check that the driver supports it, or "
+                   "use --device cpu",
+                   cublasLtGetStatusString(s));
+  cudaError_t e = cudaMalloc((void **)&p->bias, MAX_BIAS * sizeof(float));
+  if (e)
+    return err_set(ERR_WORK,
+                   "cannot allocate %zu bytes on the GPU: %s; end other programs on it",
+                   MAX_BIAS * sizeof(float), cudaGetErrorString(e));
+  return algo_shared_add_stream(p->shared, p->stream);
 }
 
 Err matmul_open(MatmulContext *p, cudaStream_t stream, Type type, bool tf32, void *work,
@@ -456,25 +520,28 @@ Err matmul_open(MatmulContext *p, cudaStream_t stream, Type type, bool tf32, voi
   _Static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof((AlgoEntry){0}.algorithm),
                  "algo_cache.h");
   *p = (MatmulContext){.stream = stream, .type = type, .tf32 = tf32, .work = work};
-  cublasStatus_t s = cublasLtCreate(&p->lt);
-  if (s)
-    return err_set(ERR_WORK,
-                   "cuBLASLt does not start: %s; check that the driver supports it, or "
-                   "use --device cpu",
-                   cublasLtGetStatusString(s));
-  Err err = algo_cache_open(&p->cache, gpu, cublasLtGetVersion());
-  cudaError_t e = err ? cudaSuccess : cudaMalloc((void **)&p->bias, MAX_BIAS * sizeof(float));
-  if (e)
-    err =
-        err_set(ERR_WORK, "cannot allocate %zu bytes on the GPU: %s; end other programs on it",
-                MAX_BIAS * sizeof(float), cudaGetErrorString(e));
+  Err err = algo_shared_new(&p->shared, gpu, cublasLtGetVersion());
+  p->owns_shared = true;
+  if (!err) err = start_cublas(p);
+  if (err) matmul_close(p);
+  return err;
+}
+
+Err matmul_join(MatmulContext *p, const MatmulContext *first, cudaStream_t stream, void *work) {
+  *p = (MatmulContext){.stream = stream,
+                       .type = first->type,
+                       .tf32 = first->tf32,
+                       .work = work,
+                       .shared = first->shared};
+  Err err = start_cublas(p);
   if (err) matmul_close(p);
   return err;
 }
 
 void matmul_close(MatmulContext *p) {
+  if (p->shared) algo_shared_remove_stream(p->shared, p->stream);
   if (p->lt) cublasLtDestroy(p->lt);
   cudaFree(p->bias);
-  algo_cache_free(&p->cache);
+  if (p->owns_shared) algo_shared_free(p->shared);
   *p = (MatmulContext){0};
 }

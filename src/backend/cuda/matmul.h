@@ -1,6 +1,6 @@
 /* GEMMs through cuBLASLt, accumulated in fp32. For each new shape the algorithms that cuBLASLt's
  * heuristic proposes are timed once; the fastest is stored (algo_cache.h). Depends on
- * algo_cache.h, kernels.h (column sums). */
+ * algo_shared.h, kernels.h (column sums). */
 #ifndef BACKEND_CUDA_MATMUL_H
 #define BACKEND_CUDA_MATMUL_H
 
@@ -8,7 +8,7 @@
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 
-#include "backend/cuda/algo_cache.h"
+#include "backend/cuda/algo_shared.h"
 #include "backend/cuda/kernels.h"
 #include "backend/type.h"
 
@@ -29,6 +29,7 @@ typedef struct {
   void *result;
   const void *x, *w, *dy; /* the two operands of this kind of GEMM; row-major */
   const void *bias;       /* bias (out) or NULL */
+  bool relu;              /* forward: y = max(0, x · wᵀ + bias) */
   float *dbias;           /* bias gradient (out) or NULL */
   bool accumulate;        /* adds to dx, dw and dbias instead of overwriting them */
   const Fp8 *fp8; /* forward and dgrad: operands in fp8, used instead of x, w, dy; or NULL */
@@ -42,7 +43,8 @@ typedef struct {
   void *work;        /* MATMUL_WORK bytes, shared with the kernels of the stream */
   float *bias;       /* buffer for the bias gradient of a fused GEMM */
   bool is_capturing; /* The stream is being captured, so no shape can be timed. */
-  AlgoCache cache;
+  AlgoShared *shared;
+  bool owns_shared; /* This is the first stream of the GPU, which is closed last. */
   /* Called before algorithms are timed: blocks until NCCL is idle on this GPU; NULL: no NCCL. */
   Err (*quiesce)(void *context);
   void *quiesce_context;
@@ -51,6 +53,9 @@ typedef struct {
 /* Opens cuBLASLt and reads the algorithm cache of `gpu`. The caller owns the stream and `work`. */
 NODISCARD Err matmul_open(MatmulContext *p, cudaStream_t stream, Type type, bool tf32,
                           void *work, const char *gpu);
+/* Opens cuBLASLt for another stream of the GPU of `first`, which must be closed after it. */
+NODISCARD Err matmul_join(MatmulContext *p, const MatmulContext *first, cudaStream_t stream,
+                          void *work);
 void matmul_close(MatmulContext *p);
 /* Enqueues the GEMM. The first call with a shape blocks while algorithms are timed. */
 NODISCARD Err matmul_run(MatmulContext *p, const Matmul *x);

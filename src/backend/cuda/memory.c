@@ -143,12 +143,17 @@ static void unpin(const Backend *b, void *block) {
   cuda_note(c, "unpinning host memory", cudaHostUnregister(block));
 }
 
-/* Copies at most STAGE_BYTES to the device through the next staging buffer. */
+/* Copies at most STAGE_BYTES to the device through the next staging buffer: a few bytes on the
+ * compute stream, because waiting for another stream takes longer than they do. */
 static cudaError_t send_stage(Cuda *c, char *to, const char *from, size_t bytes) {
   Stage *s = &c->stage[c->next_stage++ % STAGES];
   cudaError_t e = cudaEventSynchronize(s->free);
   if (e) return e;
   memcpy(s->host, from, bytes);
+  if (bytes <= DIRECT_BYTES) {
+    e = cudaMemcpyAsync(to, s->host, bytes, cudaMemcpyHostToDevice, c->stream);
+    return e ? e : cudaEventRecord(s->free, c->stream);
+  }
   e = cudaMemcpyAsync(s->device, s->host, bytes, cudaMemcpyHostToDevice, c->copies);
   if (!e) e = cudaEventRecord(s->there, c->copies);
   if (!e) e = cudaStreamWaitEvent(c->stream, s->there, 0);

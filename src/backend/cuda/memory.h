@@ -8,6 +8,8 @@
 
 #define STAGES      4
 #define STAGE_BYTES ((size_t)4 << 20)
+/* maximum bytes that are copied without the copy stream: the arguments of a decoding step */
+#define DIRECT_BYTES ((size_t)128 << 10)
 
 /* A staging buffer of Backend.put: the data is copied to pinned memory, then on the copy stream
  * to the device while the compute stream is busy, then on the compute stream to its

@@ -52,9 +52,10 @@ typedef struct {
 } Run;
 
 /* Sets the limits of a batch: those of `trireme translate`, or as many sentences as the user wants. */
-static void limit_batches(Run *r, const Lengths *l, const OptSet *opts, int beam_size) {
+static void limit_batches(Run *r, const Lengths *l, const OptSet *opts) {
   size_t tokens = opt_given(opts, "batch-tokens") ? (size_t)opt_count(opts, "batch-tokens") : 0;
-  translator_batch(&r->backend, tokens, l->longest, beam_size, &r->rows, &r->sentences);
+  translator_batch(&r->backend, tokens, l->longest, r->spec.beam_size, &r->rows, &r->sentences);
+  if (!tokens) translator_fit_batch(&r->config, &r->backend, &r->spec, &r->rows, &r->sentences);
   if (opt_given(opts, "batch-sentences"))
     r->sentences = (size_t)opt_count(opts, "batch-sentences");
 }
@@ -125,7 +126,7 @@ static Err open_run(Run *r, const Lengths *l, const OptSet *opts) {
   TRY(mem_alloc_aligned(&r->w, r->params.padded * sizeof *r->w));
   params_init(&r->params, 1, r->w);
   TRY(weights_new(&r->weights, &r->backend, r->w, r->params.padded));
-  limit_batches(r, l, opts, r->spec.beam_size);
+  limit_batches(r, l, opts);
   TRY(form_batches(r, l));
   return open_pool(r);
 }

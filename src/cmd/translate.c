@@ -16,10 +16,10 @@
 #include "model/store.h"
 #include "model/weights.h"
 
-/* Number of lines that are sorted by length and translated together; a GPU needs large
+/* Number of lines that are sorted by length and translated together; a GPU needs many large
  * batches. */
 #define BLOCK_LINES        ((size_t)512)
-#define BLOCK_LINES_DEVICE ((size_t)4096)
+#define BLOCK_LINES_DEVICE ((size_t)8192)
 
 typedef struct {
   Backend backend;

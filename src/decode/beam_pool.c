@@ -21,6 +21,7 @@ typedef struct {
   Beam *beam;
   pthread_t thread;
   bool is_running; /* has a thread */
+  size_t first;    /* first batch that it searches in this run */
 } Stream;
 
 struct BeamPool {
@@ -120,10 +121,7 @@ void beam_pool_on_step(BeamPool *p, BeamStep step, void *context) {
   p->step_context = context;
 }
 
-/* Returns true if the device has memory for another beam, twice: the KV caches of all beams may
- * still grow, and hold the old and the new cache while they do. */
-static bool has_memory(const BeamPool *p) {
-  const BeamPoolSpec *x = &p->spec;
+bool beam_pool_fits(const BeamPoolSpec *x) {
   uint64_t bytes, left, all;
   /* outputs twice as long as their sources */
   size_t words = x->words ? x->words : 2 * x->tokens * (size_t)x->spec->beam_size;
@@ -149,7 +147,7 @@ static Err open_next_stream(BeamPool *p) {
 /* Opens streams until each batch has one. Without memory for another the pool stays as it is. */
 static void open_streams(BeamPool *p, size_t batches) {
   while (p->opened < p->limit && p->opened < batches) {
-    bool fits = has_memory(p);
+    bool fits = beam_pool_fits(&p->spec);
     if (fits && !open_next_stream(p)) continue;
     log_info("device   %zu instead of %zu batches at a time: %s", p->opened, p->limit,
              fits ? err_message() : "its memory is not enough for more");
@@ -173,11 +171,11 @@ static bool take_batch(BeamPool *p, size_t *index) {
 
 static void search_batches(Stream *s) {
   BeamPool *p = s->pool;
-  size_t index;
-  while (take_batch(p, &index)) {
+  size_t index = s->first;
+  do {
     Err err = p->search(p->context, s->beam, s->number, index);
     if (err) note_failure(p, err);
-  }
+  } while (take_batch(p, &index));
 }
 
 /* The thread of a stream. */
@@ -191,16 +189,30 @@ static void *run_stream(void *stream) {
   return NULL;
 }
 
+/* Starts the threads of the streams. Stream i begins with batch i, so that batches that are sorted by
+ * length need KV caches of about the same size in every run. */
+static void start_threads(BeamPool *p) {
+  pthread_mutex_lock(&p->lock); /* Threads take their second batch after p->next is set. */
+  size_t started = 1;
+  for (size_t i = 1; i < p->opened && i < p->batches; i++) {
+    Stream *s = &p->stream[i];
+    s->first = started;
+    s->is_running = thread_start(&s->thread, run_stream, s);
+    /* Without a thread the other streams search the batches of this one. */
+    if (s->is_running) started++;
+  }
+  p->next = started;
+  pthread_mutex_unlock(&p->lock);
+}
+
 Err beam_pool_run(BeamPool *p, size_t batches, PoolSearch search, void *context) {
+  if (batches == 0) return ERR_OK;
   open_streams(p, batches);
   p->search = search;
   p->context = context;
-  p->next = 0;
   p->batches = batches;
   p->failed = (ErrRecord){0};
-  /* Without a thread the other streams search the batches of this one. */
-  for (size_t i = 1; i < p->opened && i < batches; i++)
-    p->stream[i].is_running = thread_start(&p->stream[i].thread, run_stream, &p->stream[i]);
+  start_threads(p);
   search_batches(&p->stream[0]);
   for (size_t i = 1; i < p->opened; i++) {
     if (p->stream[i].is_running) pthread_join(p->stream[i].thread, NULL);

@@ -78,6 +78,19 @@ void translator_batch(const Backend *b, size_t batch_rows, size_t longest, int b
   *sentences = *rows / 16 + 1 < most ? *rows / 16 + 1 : most;
 }
 
+void translator_fit_batch(const TransformerConfig *config, const Backend *b,
+                          const BeamSpec *spec, size_t *rows, size_t *sentences) {
+  size_t least = (size_t)config->max_positions;
+  BeamPoolSpec pool = {.config = config, .backend = b, .spec = spec};
+  while (!b->host && *rows > least) {
+    pool.tokens = *rows;
+    pool.sentences = *sentences;
+    if (beam_pool_fits(&pool)) return;
+    *rows = *rows / 2 > least ? *rows / 2 : least;
+    *sentences = *sentences > 1 ? *sentences / 2 : 1;
+  }
+}
+
 static Err new_arrays(Translator *t, BatchArrays *a) {
   TRY(mem_alloc(&a->src, t->max_tokens, sizeof *a->src));
   TRY(mem_alloc(&a->off, t->max_sentences + 1, sizeof *a->off));
@@ -124,6 +137,7 @@ Err translator_new(Translator **out, const TransformerConfig *config, const Back
   TranslateRoom room = {0}; /* With words = 0 the KV cache grows as needed. */
   translator_batch(backend, batch_rows, (size_t)config->max_positions, spec->beam_size,
                    &room.tokens, &room.sentences);
+  if (!batch_rows) translator_fit_batch(config, backend, spec, &room.tokens, &room.sentences);
   return new_translator(out, config, backend, w, tokenizer, spec, &room,
                         beam_pool_default_streams(backend));
 }

@@ -51,8 +51,13 @@ NODISCARD Err translator_lengths(const Tokenizer *tokenizer, size_t longest, con
 TranslateRoom translator_room(const BeamSpec *spec, size_t longest, const size_t *len, size_t n,
                               size_t rows, size_t sentences);
 /* Returns the maximum source tokens (*rows) and sentences of a batch that translator_new
- * selects. */
+ * selects if there is enough memory. */
 void translator_batch(const Backend *backend, size_t batch_rows, size_t longest, int beam,
                       size_t *rows, size_t *sentences);
+
+/* Halves these limits until a device has memory for such a batch. The memory of a CPU is not
+ * limited. */
+void translator_fit_batch(const TransformerConfig *config, const Backend *backend,
+                          const BeamSpec *spec, size_t *rows, size_t *sentences);
 
 #endif

@@ -267,6 +267,61 @@ on_terminal() {
   cmp "$T/out" "$T/cpu"
 }
 
+# make_streams: builds a plug-in with a fake GPU that has streams, and puts it first in the search path.
+make_streams() {
+  local root=$BATS_TEST_DIRNAME/../.. version
+  version=$("$TRIREME" --version | sed 's/^trireme \([0-9.]*\).*/\1/')
+  mkdir "$T/plugins"
+  "${CC:-cc}" -std=c11 -O1 -shared -fPIC -D_GNU_SOURCE -DTRIREME_VERSION="\"$version\"" -I"$root/src" \
+    -o "$T/plugins/libtrireme-cuda.so" "$root/tests/device/fake_streams.c"
+  export TRIREME_PLUGIN_PATH="$T/plugins" FAKE_STREAMS="$T/streams"
+}
+
+@test "batches on several streams of a GPU give the translations of one stream, in order" {
+  make_streams
+  for _ in 1 2 3 4 5; do cat "$T/in"; done > "$T/many"
+  gpu() { "$TRIREME" translate --quiet --model "$MODEL" --device cuda --scores --nbest 2 --beam-size 3 --batch-tokens 64 "$@"; }
+  for n in 1 2 3 8; do
+    TRIREME_STREAMS=$n gpu < "$T/many" > "$T/out$n"
+    [ "$(cat "$T/streams")" = "$((n - 1)) $((n - 1)) $([ $n = 1 ] && echo "not bound" || echo bound)" ]
+    cmp "$T/out1" "$T/out$n"
+  done
+  [ "$(wc -l < "$T/out1")" -eq 400 ]
+  gpu < "$T/many" > "$T/usual"  # as many streams as translate chooses
+  cmp "$T/out1" "$T/usual"
+  read -r opened _ < "$T/streams"
+  [ "$opened" -ge 1 ]
+  # one batch needs one stream
+  head -n 1 "$T/in" | gpu > "$T/line"
+  head -n 2 "$T/out1" | cmp - "$T/line"
+  [ "$(cat "$T/streams")" = "0 0 not bound" ]
+  # samples depend on seed and line
+  for n in 1 3; do TRIREME_STREAMS=$n "$TRIREME" translate --quiet --model "$MODEL" --device cuda --sample --nbest 2 --scores \
+    --batch-tokens 64 < "$T/many" > "$T/sample$n"; done
+  cmp "$T/sample1" "$T/sample3"
+}
+
+@test "a GPU with little memory gets small batches and one stream" {
+  make_streams
+  "$TRIREME" translate --quiet --model "$MODEL" --device cuda --beam-size 2 < "$T/in" > "$T/roomy"
+  FAKE_FREE=1000000 "$TRIREME" translate --model "$MODEL" --device cuda --beam-size 2 < "$T/in" > "$T/tight" 2> "$T/err"
+  cmp "$T/roomy" "$T/tight"
+  [ "$(cat "$T/streams")" = "0 0 not bound" ]
+  grep -q "^device   1 instead of 3 batches at a time: its memory is not enough for more" "$T/err"
+}
+
+@test "bench translate on several streams makes outputs of the requested lengths" {
+  make_streams
+  for i in 5 9 3 7 4 8; do echo "$i $((i + 2))"; done > "$T/lengths"
+  TRIREME_STREAMS=3 "$TRIREME" bench translate --preset tiny --vocab-size 500 --lengths "$T/lengths" --beam-size 2 --device cuda \
+    --batch-sentences 2 --json > "$T/json"
+  perl -MJSON::PP -0777 -ne '$j = decode_json($_); exit !($j->{streams} == 3 && $j->{batches} == 3 && $j->{steps} == 23)' "$T/json"
+  # one sentence at a time: its latency is measured
+  TRIREME_STREAMS=3 "$TRIREME" bench translate --preset tiny --vocab-size 500 --lengths "$T/lengths" --beam-size 2 --device cuda \
+    --batch-sentences 1 --json > "$T/json"
+  perl -MJSON::PP -0777 -ne '$j = decode_json($_); exit !($j->{streams} == 1 && $j->{batches} == 6 && $j->{steps} == 42)' "$T/json"
+}
+
 @test "--output writes the file that standard output would be" {
   translate --beam-size 2 < "$T/in" > "$T/plain"
   echo old > "$T/file"

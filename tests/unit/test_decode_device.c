@@ -232,6 +232,35 @@ static void test_translator_batch_size_depends_on_device(void **state) {
   assert_int_equal(sentences, 17);
 }
 
+static uint64_t memory_left;
+
+static Err far_memory(const Backend *b, uint64_t *left, uint64_t *all) {
+  (void)b;
+  *left = *all = memory_left;
+  return ERR_OK;
+}
+
+static void test_translator_batch_shrinks_until_it_fits_into_memory(void **state) {
+  (void)state;
+  BeamSpec spec = {.beam_size = 4, .nbest = 1};
+  size_t rows = 4096, sentences = 128;
+  uint64_t bytes;
+  Backend small = far;
+  small.memory = far_memory;
+  OK(beam_bytes(&config, &small, &spec, 1024, 32, 2 * 1024 * 4, &bytes));
+  memory_left = 2 * bytes;
+  translator_fit_batch(&config, &small, &spec, &rows, &sentences);
+  assert_int_equal(rows, 1024);
+  assert_int_equal(sentences, 32);
+  memory_left = 0; /* A batch holds the longest sentence in any case. */
+  translator_fit_batch(&config, &small, &spec, &rows, &sentences);
+  assert_int_equal(rows, LONGEST);
+  assert_int_equal(sentences, 1);
+  rows = 4096;
+  translator_fit_batch(&config, &cpu, &spec, &rows, &sentences);
+  assert_int_equal(rows, 4096);
+}
+
 /* Each allocation fails once; every time the call must return an error. */
 static void test_beam_on_device_out_of_memory_is_error(void **state) {
   (void)state;
@@ -279,6 +308,7 @@ int main(void) {
       cmocka_unit_test(test_beam_reserved_memory_is_enough),
       cmocka_unit_test(test_translator_room_counts_tokens_of_batches),
       cmocka_unit_test(test_translator_batch_size_depends_on_device),
+      cmocka_unit_test(test_translator_batch_shrinks_until_it_fits_into_memory),
       cmocka_unit_test(test_beam_on_device_out_of_memory_is_error),
       cmocka_unit_test(test_type_to_f32_bf16_and_fp16_are_exact),
   };

@@ -33,6 +33,14 @@ typedef struct {
   void *context;
 } DeviceCommSpec;
 
+/* Ranges of an array, each cut into one piece per process. */
+typedef struct {
+  size_t width;  /* bytes of an element: 2 or 4 */
+  size_t ranges; /* number of ranges */
+  const size_t
+      *off; /* (ranges, size + 1) elements: piece r of range i is off[i][r] … off[i][r + 1] */
+} DeviceGather;
+
 typedef struct DeviceCommOps {
   /* Loads the library; returns its name and version, or an error with the reason why it cannot be
    * loaded. */
@@ -56,14 +64,16 @@ typedef struct DeviceCommOps {
   /* Reduce-scatter: piece r of x is [off[r], off[r + 1]). The piece of this process becomes the
    * sum over all processes; the contents of the other pieces are undefined afterwards. */
   void (*reduce_scatter)(DeviceComm *, float *x, const size_t *off);
-  /* All-gather: copies the piece of every process to all processes, without rounding. */
-  void (*all_gather)(DeviceComm *, float *x, const size_t *off);
+  /* All-gather of several ranges of x in one operation: copies the pieces of every process to all
+   * processes, without rounding. */
+  void (*all_gather)(DeviceComm *, void *x, const DeviceGather *);
 
   /* Makes work that is enqueued on the backend after this call wait for all enqueued
    * collectives. */
   void (*join)(DeviceComm *);
   /* Reads the progress without blocking. *inputs_ready: the device has finished the work that
-   * precedes the last collective; *done: it has also finished the collective. */
+   * precedes the last all_reduce or reduce_scatter, the backward pass; *done: it has also finished
+   * all collectives. */
   Err (*poll)(DeviceComm *, bool *inputs_ready, bool *done);
 } DeviceCommOps;
 

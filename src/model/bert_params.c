@@ -17,14 +17,19 @@ static size_t add_matrix(Layout *l, size_t rows, size_t cols, const char *name) 
   return params_add(l->p, &l->err, INIT_NORMAL, DEVIATION, rows, cols, "%s", name);
 }
 
+/* Adds an embedding that is read in fp32. */
+static size_t add_table(Layout *l, size_t rows, const char *name) {
+  return params_add_full(l->p, &l->err, INIT_NORMAL, DEVIATION, rows, l->d, "%s", name);
+}
+
 static size_t add_bias(Layout *l, size_t rows, const char *name) {
   return params_add(l->p, &l->err, INIT_ZERO, 0, rows, 1, "%s", name);
 }
 
 static BertNorm add_norm(Layout *l, const char *where) {
   BertNorm n;
-  n.gain = params_add(l->p, &l->err, INIT_ONE, 0, l->d, 1, "%s.gain", where);
-  n.bias = params_add(l->p, &l->err, INIT_ZERO, 0, l->d, 1, "%s.bias", where);
+  n.gain = params_add_full(l->p, &l->err, INIT_ONE, 0, l->d, 1, "%s.gain", where);
+  n.bias = params_add_full(l->p, &l->err, INIT_ZERO, 0, l->d, 1, "%s.bias", where);
   return n;
 }
 
@@ -40,9 +45,9 @@ static BertLinear add_linear(Layout *l, size_t out, size_t in, const char *where
 
 static void add_embeddings(Layout *l, BertParams *at, const BertConfig *c) {
   at->tokens = add_matrix(l, (size_t)c->vocab, l->d, "embed.tokens");
-  at->positions = add_matrix(l, (size_t)c->max_positions, l->d, "embed.positions");
+  at->positions = add_table(l, (size_t)c->max_positions, "embed.positions");
   at->segments = PARAM_NONE;
-  if (c->segments) at->segments = add_matrix(l, (size_t)c->segments, l->d, "embed.segments");
+  if (c->segments) at->segments = add_table(l, (size_t)c->segments, "embed.segments");
   at->embed_norm = add_norm(l, "embed.norm");
 }
 

@@ -13,22 +13,39 @@
 /* Unit of the padded length in floats: 1 to 10 ranks can divide the array evenly. */
 #define UNIT ((size_t)5040 * 16)
 
-size_t params_add(Params *p, Err *err, ParamInit init, double scale, size_t rows, size_t cols,
-                  const char *fmt, ...) {
+static size_t add_param(Params *p, Err *err, const Param *like, const char *fmt, va_list args) {
   if (*err) return PARAM_NONE;
   *err = mem_grow(&p->param, &p->cap, p->count + 1, sizeof *p->param);
   if (*err) return PARAM_NONE;
   Param *q = &p->param[p->count++];
-  *q = (Param){.offset = p->padded, .rows = rows, .cols = cols, .init = init, .scale = scale};
-  q->group = cols == 1 ? PARAM_BIAS : PARAM_DECAY;
+  *q = *like;
+  q->offset = p->padded;
+  q->group = q->cols == 1 ? PARAM_BIAS : PARAM_DECAY;
   q->depth = p->depth;
+  vsnprintf(q->name, sizeof q->name, fmt, args);
+  p->total += q->rows * q->cols;
+  p->padded += (q->rows * q->cols + ALIGN - 1) / ALIGN * ALIGN;
+  return q->offset;
+}
+
+size_t params_add(Params *p, Err *err, ParamInit init, double scale, size_t rows, size_t cols,
+                  const char *fmt, ...) {
+  Param like = {.rows = rows, .cols = cols, .init = init, .scale = scale};
   va_list args;
   va_start(args, fmt);
-  vsnprintf(q->name, sizeof q->name, fmt, args);
+  size_t offset = add_param(p, err, &like, fmt, args);
   va_end(args);
-  p->total += rows * cols;
-  p->padded += (rows * cols + ALIGN - 1) / ALIGN * ALIGN;
-  return q->offset;
+  return offset;
+}
+
+size_t params_add_full(Params *p, Err *err, ParamInit init, double scale, size_t rows,
+                       size_t cols, const char *fmt, ...) {
+  Param like = {.rows = rows, .cols = cols, .init = init, .scale = scale, .is_full = true};
+  va_list args;
+  va_start(args, fmt);
+  size_t offset = add_param(p, err, &like, fmt, args);
+  va_end(args);
+  return offset;
 }
 
 void params_finish(Params *p) {

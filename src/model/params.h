@@ -3,6 +3,7 @@
 #ifndef MODEL_PARAMS_H
 #define MODEL_PARAMS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,6 +26,9 @@ typedef struct {
   double scale;
   ParamGroup group; /* set by params_add: PARAM_BIAS for vectors */
   uint32_t depth;   /* Params.depth at the time of params_add */
+  /* Forward or backward read it in fp32 (Weights.full), also if the backend computes in another
+   * type. */
+  bool is_full;
 } Param;
 
 typedef struct {
@@ -44,6 +48,9 @@ typedef struct {
  * then do nothing and return PARAM_NONE. */
 size_t params_add(Params *p, Err *err, ParamInit init, double scale, size_t rows, size_t cols,
                   const char *fmt, ...) __attribute__((format(printf, 7, 8)));
+/* params_add of a weight with Param.is_full. */
+size_t params_add_full(Params *p, Err *err, ParamInit init, double scale, size_t rows,
+                       size_t cols, const char *fmt, ...) __attribute__((format(printf, 7, 8)));
 /* Pads the array. Call it after the last params_add. */
 void params_finish(Params *p);
 void params_free(Params *p);

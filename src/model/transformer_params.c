@@ -17,8 +17,8 @@ typedef struct {
 static NormParams add_norm(Layout *l, const char *where) {
   NormParams n;
   size_t d = (size_t)l->config->d_model;
-  n.gain = params_add(l->p, &l->err, INIT_ONE, 0, d, 1, "%s.gain", where);
-  n.bias = params_add(l->p, &l->err, INIT_ZERO, 0, d, 1, "%s.bias", where);
+  n.gain = params_add_full(l->p, &l->err, INIT_ONE, 0, d, 1, "%s.gain", where);
+  n.bias = params_add_full(l->p, &l->err, INIT_ZERO, 0, d, 1, "%s.bias", where);
   return n;
 }
 
@@ -46,6 +46,13 @@ static size_t add_embedding(Layout *l, size_t rows, const char *where) {
   size_t d = (size_t)l->config->d_model;
   return params_add(l->p, &l->err, INIT_NORMAL, 1 / sqrt((double)d), rows, d, "%s.weight",
                     where);
+}
+
+/* Adds an embedding of positions, which is read in fp32. */
+static size_t add_positions(Layout *l, size_t rows, const char *where) {
+  size_t d = (size_t)l->config->d_model;
+  return params_add_full(l->p, &l->err, INIT_NORMAL, 1 / sqrt((double)d), rows, d, "%s.weight",
+                         where);
 }
 
 static AttentionParams add_attention(Layout *l, size_t in_rows, const char *where) {
@@ -107,8 +114,8 @@ static void add_embeddings(Layout *l, TransformerParams *at) {
   at->source_positions = PARAM_NONE;
   at->target_positions = PARAM_NONE;
   if (c->positions == POSITION_LEARNED) {
-    at->source_positions = add_embedding(l, positions, "position.source");
-    at->target_positions = add_embedding(l, positions, "position.target");
+    at->source_positions = add_positions(l, positions, "position.source");
+    at->target_positions = add_positions(l, positions, "position.target");
   }
 }
 

@@ -151,7 +151,6 @@ Err allreduce_wait(Allreduce *x) {
   comm_begin_wait(x->comm);
   Err err = poll_until_done(x);
   comm_end_wait(x->comm);
-  x->is_gathering = false;
   return err;
 }
 
@@ -183,21 +182,34 @@ Err allreduce_check_selftest(const char *collective, const float *x, size_t begi
   return ERR_OK;
 }
 
-/* The self-test of copies: every element has a value that its neighbours in other pieces do not
- * have; elements that a rank has not received are negative. */
-static float expected_copy(size_t i) {
-  return (float)(i % 1021 + 1);
+/* The self-test of copies, of elements of 2 or 4 bytes: every element has a value that its neighbours
+ * in other pieces do not have; elements that a rank has not received are 0. */
+static uint32_t expected_copy(size_t i) {
+  return (uint32_t)(i % 1021 + 1);
 }
 
-static void fill_own_piece(float *x, size_t n, size_t begin, size_t end) {
-  for (size_t i = 0; i < n; i++) x[i] = i >= begin && i < end ? expected_copy(i) : -1;
+static void fill_own_piece(void *x, size_t n, size_t begin, size_t end, size_t width) {
+  uint32_t *words = x;
+  uint16_t *halves = x;
+  for (size_t i = 0; i < n; i++) {
+    uint32_t value = i >= begin && i < end ? expected_copy(i) : 0;
+    if (width == sizeof *words)
+      words[i] = value;
+    else
+      halves[i] = (uint16_t)value;
+  }
 }
 
-static Err check_pieces(const char *collective, const float *x, const size_t *off, int ranks) {
+static Err check_pieces(const char *collective, const void *x, const size_t *off, int ranks,
+                        size_t width) {
+  const uint32_t *words = x;
+  const uint16_t *halves = x;
   for (int r = 0; r < ranks; r++)
-    for (size_t i = off[r]; i < off[r + 1]; i++)
-      if (x[i] != expected_copy(i))
-        return report_wrong_element(collective, x[i], expected_copy(i), r, ranks);
+    for (size_t i = off[r]; i < off[r + 1]; i++) {
+      uint32_t got = width == sizeof *words ? words[i] : halves[i];
+      if (got != expected_copy(i))
+        return report_wrong_element(collective, got, expected_copy(i), r, ranks);
+    }
   return ERR_OK;
 }
 
@@ -235,20 +247,22 @@ typedef struct {
   TrialKind kind;
   const char *collective;
   bool is_uneven;
+  size_t width; /* bytes of an element of TRY_GATHER */
 } Trial;
-static const Trial trials[] = {{TRY_SUM, "all-reduce", false},
-                               {TRY_SCATTER, "reduce-scatter", false},
-                               {TRY_SCATTER, "reduce-scatter", true},
-                               {TRY_GATHER, "all-gather", false},
-                               {TRY_GATHER, "all-gather", true}};
+static const Trial trials[] = {
+    {TRY_SUM, "all-reduce", false, 0},         {TRY_SCATTER, "reduce-scatter", false, 0},
+    {TRY_SCATTER, "reduce-scatter", true, 0},  {TRY_GATHER, "all-gather", false, 4},
+    {TRY_GATHER, "all-gather", true, 4},       {TRY_GATHER, "16-bit all-gather", false, 2},
+    {TRY_GATHER, "16-bit all-gather", true, 2}};
 
 static void queue_trial(Allreduce *x, const Trial *t, size_t n) {
+  DeviceGather gather = {.width = t->width, .ranges = 1, .off = x->off};
   if (t->kind == TRY_SUM)
     x->ops->all_reduce(x->nccl, x->selftest, n);
   else if (t->kind == TRY_SCATTER)
     x->ops->reduce_scatter(x->nccl, x->selftest, x->off);
   else
-    x->ops->all_gather(x->nccl, x->selftest, x->off);
+    x->ops->all_gather(x->nccl, x->selftest, &gather);
 }
 
 /* Runs a collective on n elements of the self-test array; `host` (n) is working memory. */
@@ -257,14 +271,14 @@ static Err run_trial(Allreduce *x, const Trial *t, float *host, size_t n) {
   int rank = comm_rank(x->comm), ranks = comm_size(x->comm);
   cut_selftest(x->off, n, ranks, t->is_uneven);
   if (t->kind == TRY_GATHER)
-    fill_own_piece(host, n, x->off[rank], x->off[rank + 1]);
+    fill_own_piece(host, n, x->off[rank], x->off[rank + 1], t->width);
   else
     allreduce_fill_selftest(host, n, rank, ranks);
   b->put(b, x->selftest, host, n * sizeof *host);
   queue_trial(x, t, n);
   TRY(allreduce_wait(x));
   TRY(b->get(b, host, x->selftest, n * sizeof *host));
-  if (t->kind == TRY_GATHER) return check_pieces(t->collective, host, x->off, ranks);
+  if (t->kind == TRY_GATHER) return check_pieces(t->collective, host, x->off, ranks, t->width);
   if (t->kind == TRY_SUM) return allreduce_check_selftest(t->collective, host, 0, n, ranks);
   return allreduce_check_selftest(t->collective, host, x->off[rank], x->off[rank + 1], ranks);
 }
@@ -290,7 +304,7 @@ static Err run_selftest(Allreduce *x, size_t n, const AllreduceSpec *spec) {
   if (!x->selftest) TRY_DONE(b->alloc(b, &x->selftest, n * sizeof *host));
   for (size_t i = 0; i < sizeof trials / sizeof *trials && !err; i++)
     if (spec->is_sharded || trials[i].kind == TRY_SUM) err = run_trial(x, &trials[i], host, n);
-  if (!err && spec->sums_totals) err = run_fp64_trial(x, host, n / 2);
+  if (!err && spec->sums_numbers) err = run_fp64_trial(x, host, n / 2);
 done:
   mem_free(host);
   return err;
@@ -381,10 +395,9 @@ static void trace_bucket(Allreduce *x, size_t bucket, double start) {
              (TraceArgs){{{TRACE_BUCKET, (double)bucket}, {TRACE_BYTES, bytes}}});
 }
 
-void allreduce_bind_pass(Allreduce *x, GraphCache *graphs, double *totals, size_t n) {
+void allreduce_bind_pass(Allreduce *x, GraphCache *graphs, const AllreduceArrays *arrays) {
   x->graphs = graphs;
-  x->totals = totals;
-  x->totals_n = n;
+  x->arrays = *arrays;
 }
 
 /* Calls act(x, number) now or, in captured work, at each launch. */
@@ -415,11 +428,34 @@ void allreduce_send_bucket(void *context, size_t bucket) {
 static void sum_totals(void *context, size_t number) {
   Allreduce *x = context;
   (void)number;
-  x->ops->all_reduce_doubles(x->nccl, x->totals, x->totals_n);
+  x->ops->all_reduce_doubles(x->nccl, x->arrays.totals, x->arrays.totals_n);
 }
 
 void allreduce_sum_totals(Allreduce *x) {
   queue_action(x, sum_totals, 0);
+}
+
+/* Every element is a number of one rank and zeros of the others: the sum is exact in any order. */
+static void sum_squares(void *context, size_t number) {
+  Allreduce *x = context;
+  (void)number;
+  x->ops->all_reduce_doubles(x->nccl, x->arrays.squares, x->arrays.squares_n);
+}
+
+void allreduce_sum_squares(Allreduce *x) {
+  queue_action(x, sum_squares, 0);
+}
+
+static void gather_weights(void *context, size_t number) {
+  Allreduce *x = context;
+  AllreduceArrays *a = &x->arrays;
+  (void)number;
+  x->ops->all_gather(x->nccl, a->weights, &a->weights_ranges);
+  if (a->full_ranges.ranges) x->ops->all_gather(x->nccl, a->full, &a->full_ranges);
+}
+
+void allreduce_gather_weights(Allreduce *x) {
+  queue_action(x, gather_weights, 0);
 }
 
 /* A transport without streams of its own blocks here until the other ranks have come. */
@@ -435,11 +471,8 @@ void allreduce_join(Allreduce *x) {
   queue_action(x, join_streams, 0);
 }
 
-void allreduce_gather(Allreduce *x, float *array) {
-  for (size_t i = 0; i < reducer_pieces(x->reducer); i++) {
-    reducer_bucket(x->reducer, i, x->off);
-    x->ops->all_gather(x->nccl, array, x->off);
-  }
+Err allreduce_gather(Allreduce *x, float *array, const DeviceGather *ranges) {
+  x->ops->all_gather(x->nccl, array, ranges);
   x->ops->join(x->nccl);
-  x->is_gathering = true;
+  return allreduce_wait(x);
 }

@@ -23,10 +23,23 @@ typedef struct {
   bool is_ordered;
   bool bf16;           /* NCCL adds in bf16 */
   bool is_sharded;     /* --shard-optimizer: reduce-scatter and all-gather are used */
-  bool sums_totals;    /* allreduce_sum_totals is used */
+  bool sums_numbers;   /* allreduce_sum_totals is used */
   int max_ctas;        /* maximum CTAs of a collective of NCCL; 0: NCCL chooses */
   size_t max_elements; /* elements of the largest array that is passed to NCCL in one call */
 } AllreduceSpec;
+
+/* Arrays that the collectives of a step use beside the gradients, in the backend's memory. */
+typedef struct {
+  double *totals; /* (totals_n) losses and counts */
+  size_t totals_n;
+  /* With a sharded optimizer, otherwise NULL: */
+  double
+      *squares; /* (squares_n) sums of squares of the gradient; 0 where another rank owns it */
+  size_t squares_n;
+  void *weights; /* what forward and backward read: in the backend's type */
+  float *full;   /* weights in fp32 */
+  DeviceGather weights_ranges, full_ranges; /* what of them is gathered after an update */
+} AllreduceArrays;
 
 typedef struct {
   Comm *comm;
@@ -38,9 +51,8 @@ typedef struct {
   const DeviceCommOps *ops; /* functions of NCCL; NULL: all-reduce through host memory */
   /* Open NCCL communicator; NULL: not open, or all-reduce through host memory. */
   DeviceComm *nccl;
-  float *selftest;   /* array of the self-test in device memory */
-  Trace *trace;      /* receives the time in which each bucket is queued; or NULL */
-  bool is_gathering; /* an all-gather is queued and allreduce_wait has not been called */
+  float *selftest; /* array of the self-test in device memory */
+  Trace *trace;    /* receives the time in which each bucket is queued; or NULL */
   /* Set by allreduce_bind: */
   Reducer *reducer;
   float *g;
@@ -48,8 +60,7 @@ typedef struct {
   size_t *off; /* (ranks + 1) working memory: offsets of the pieces of a bucket */
   /* Set by allreduce_bind_pass: */
   GraphCache *graphs; /* queues collectives between the parts of graphs; NULL: calls them */
-  double *totals;     /* (totals_n) numbers of a step, in the backend's memory */
-  size_t totals_n;
+  AllreduceArrays arrays;
 } Allreduce;
 
 /* Selects the transport. Every rank calls it, and all select the same one. Fails with ERR_USAGE
@@ -82,22 +93,22 @@ void allreduce_bind(Allreduce *x, Reducer *reducer, float *g, bool is_sharded);
 /* ReduceSpec.send for NCCL: queues the all-reduce of a bucket of g or, with sharding, its
  * reduce-scatter. Does not block. `context` is the Allreduce. */
 void allreduce_send_bucket(void *context, size_t bucket);
-/* Makes the functions below queue collectives by graphs_act, so that they may be called in captured
- * work; sets the numbers that allreduce_sum_totals sums. */
-void allreduce_bind_pass(Allreduce *x, GraphCache *graphs, double *totals, size_t n);
-/* Queues an all-reduce of the totals in fp64. Does not block; after allreduce_join device work queued
- * later sees the sums. */
+/* Makes allreduce_send_bucket and the four functions below queue collectives by graphs_act, so that they
+ * may be called in captured work; sets the arrays that they use. */
+void allreduce_bind_pass(Allreduce *x, GraphCache *graphs, const AllreduceArrays *arrays);
+/* Queue an all-reduce in fp64, of the totals and of the squares. Do not block; after allreduce_join
+ * device work queued later sees the sums. */
 void allreduce_sum_totals(Allreduce *x);
+void allreduce_sum_squares(Allreduce *x);
+/* Queues the all-gathers of the weights: each rank sends the pieces it owns and receives the others. As
+ * above. */
+void allreduce_gather_weights(Allreduce *x);
 /* Makes device work that is queued later wait for all queued collectives. */
 void allreduce_join(Allreduce *x);
-/* Queues an all-gather of `array` (flat, all parameters): each rank sends the pieces it owns
- * and receives the others. Does not block; device work queued later sees the result. Call
- * allreduce_wait before the next collective and before the host waits for the device: errors
- * and missing ranks are detected only in allreduce_wait. */
-void allreduce_gather(Allreduce *x, float *array);
-/* allreduce_wait_inputs waits until the device has finished the work queued before the last
- * collective. allreduce_wait waits until that collective is complete, which needs the other
- * ranks. */
+/* Gathers another array. Blocks until it is complete. */
+NODISCARD Err allreduce_gather(Allreduce *x, float *array, const DeviceGather *ranges);
+/* allreduce_wait_inputs waits until the device has finished the work queued before the last bucket.
+ * allreduce_wait waits until all collectives are complete, which needs the other ranks. */
 NODISCARD Err allreduce_wait_inputs(Allreduce *x);
 NODISCARD Err allreduce_wait(Allreduce *x);
 

@@ -50,7 +50,7 @@ Err train_write_histograms(Trainer *t, const StepSum *step) {
   double start = progress_clock();
   const float *host = NULL;
   bool is_writer = world_is_writer(&t->world);
-  TRY(train_wait_for_weights(t, &t->since));
+  TRY(train_complete_weights(t));
   comm_report(t->world.comm, COMM_NO_LIMIT, "step %" PRIu64 ", writing histograms",
               t->run.at.step);
   if (is_writer) {

@@ -253,7 +253,7 @@ static Err run_validation(Trainer *t) {
   TaskSamples samples = {0};
   Validation v;
   stop_answer_with(answers_validating);
-  TRY(train_wait_for_weights(t, &t->since));
+  TRY(train_complete_weights(t));
   double began = progress_clock();
   Weights weights = state_eval_weights(&t->state, &t->world);
   Err err = validate_model(t->task, t->state.model, weights, t->world.comm, &samples, &v);
@@ -519,17 +519,13 @@ static Err run_step(Trainer *t) {
 /* Stops recording and writes the trace, if steps are being recorded. */
 static Err write_trace(Trainer *t) {
   if (!trace_is_on(t->tracing.trace)) return ERR_OK;
-  TRY(train_wait_for_weights(t, &t->since));
   return tracing_write(&t->tracing, t->world.comm, t->run.dir);
 }
 
 /* Runs one step, and records it if it is one of those of --trace. */
 static Err run_traced_step(Trainer *t) {
   uint64_t step = t->run.at.step + 1; /* as in the log: the first step is 1 */
-  if (tracing_is_due(&t->tracing)) {
-    TRY(train_wait_for_weights(t, &t->since));
-    TRY(tracing_begin(&t->tracing, t->world.comm, step));
-  }
+  if (tracing_is_due(&t->tracing)) TRY(tracing_begin(&t->tracing, t->world.comm, step));
   double start = progress_clock();
   TRY(run_step(t));
   trace_step(t, step, start);

@@ -53,19 +53,59 @@ static void queue_gradients(void *pass) {
   model_run(p->model, (Weights){p->w, p->low}, p->g, &run);
 }
 
-static void queue_update(void *pass) {
-  Pass *p = pass;
+/* Updates a range; its optimizer state begins at element `owned` of m and v. */
+static void queue_piece(Pass *p, PassPiece piece, size_t owned) {
+  const Backend *b = p->backend;
+  size_t n = piece.end - piece.begin;
+  OptimPiece part = {.begin = piece.begin,
+                     .n = n,
+                     .w = p->w + piece.begin,
+                     .m = p->m ? p->m + owned : NULL,
+                     .v = p->v ? p->v + owned : NULL,
+                     .g = p->g + piece.begin};
+  if (p->low != p->w) part.low = (char *)p->low + piece.begin * type_size(b->type);
+  optim_update(p->optim, p->groups, b, p->now, &part);
+  if (p->e) b->ema(b, p->e + piece.begin, part.w, (double)p->ema, n, p->now);
+}
+
+/* Sums of squares of the ranges of other ranks are 0, so that the sum over all ranks has the bits of an
+ * update without sharding. */
+static void queue_sharded_update(Pass *p) {
+  const Backend *b = p->backend;
+  size_t units = norm_units(p->model->params.padded), owned = 0;
+  b->zero(b, p->sums, units * sizeof *p->sums);
+  for (size_t i = 0; i < p->pieces; i++) {
+    PassPiece x = p->piece[i];
+    if (x.end > x.begin)
+      b->square_sums_async(b, p->sums + x.begin / NORM_UNIT, p->g + x.begin, x.end - x.begin);
+  }
+  p->ranks->sum_squares(p->ranks_context);
+  b->clip(b, p->now, p->sums, units, NULL);
+  for (size_t i = 0; i < p->pieces; i++) {
+    PassPiece x = p->piece[i];
+    if (x.end > x.begin) queue_piece(p, x, owned);
+    owned += x.end - x.begin;
+  }
+  p->ranks->gather_weights(p->ranks_context);
+}
+
+static void queue_whole_update(Pass *p) {
   const Backend *b = p->backend;
   size_t n = p->model->params.padded;
-  OptimPiece all = {.n = n, .w = p->w, .m = p->m, .v = p->v, .g = p->g};
-  if (p->low != p->w) all.low = p->low;
-  if (p->ranks && !p->has_summed) sum_totals(p);
-  if (p->ranks) p->ranks->finish(p->ranks_context);
-  if (p->groups) groups_clear_frozen(p->groups, b, p->g);
   b->square_sums_async(b, p->sums, p->g, n);
   b->clip(b, p->now, p->sums, norm_units(n), p->ranks ? NULL : p->model->sums);
-  optim_update(p->optim, p->groups, b, p->now, &all);
-  if (p->e) b->ema(b, p->e, p->w, (double)p->ema, n, p->now);
+  queue_piece(p, (PassPiece){0, n}, 0);
+}
+
+static void queue_update(void *pass) {
+  Pass *p = pass;
+  if (p->ranks && !p->has_summed) sum_totals(p);
+  if (p->ranks) p->ranks->finish(p->ranks_context);
+  if (p->groups) groups_clear_frozen(p->groups, p->backend, p->g);
+  if (p->piece)
+    queue_sharded_update(p);
+  else
+    queue_whole_update(p);
 }
 
 static void queue_whole(void *pass) {

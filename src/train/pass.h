@@ -9,15 +9,24 @@
 #include "model/model.h"
 #include "train/optim.h"
 
-/* What ranks queue before the update, so that the host need not wait for their sums. Both functions
- * queue collectives by graphs_act. */
+/* What ranks queue before and in the update, so that the host need not wait for their sums. The
+ * functions queue collectives by graphs_act. */
 typedef struct {
   /* Queues the sum of now->loss and now->count over all ranks. */
   void (*sum_totals)(void *context);
   /* Queues the sum of the gradients that `ready` has not sent, and makes work that is queued later wait
    * for all sums. */
   void (*finish)(void *context);
+  /* With a sharded optimizer: queue the sum of Pass.sums over all ranks, and the all-gather of the
+   * weights. Work that is queued later waits for it. */
+  void (*sum_squares)(void *context);
+  void (*gather_weights)(void *context);
 } PassRanks;
+
+/* A range [begin, end) of the flat arrays, which begins at a multiple of NORM_UNIT unless it is empty. */
+typedef struct {
+  size_t begin, end;
+} PassPiece;
 
 /* The caller owns the arrays, which are in the backend's memory. pass_gradients needs w, g and
  * low; pass_update and pass_whole need all. */
@@ -27,12 +36,16 @@ typedef struct {
   const OptimSpec *optim; /* must not be NovoGrad */
   /* Weight decay and learning rate of ranges; NULL: one group of all weights. */
   const OptimGroups *groups;
-  float smoothing;        /* label smoothing */
-  float ema;              /* decay of the moving average e */
-  bool without_graphs;    /* queue every operation instead of launching CUDA graphs */
-  float *w, *g, *e;       /* (padded) weights; gradients; moving average of w, or NULL */
-  void *low;              /* copy of w in the backend's type; w itself if that is fp32 */
-  float *m, *v;           /* optimizer state; NULL if the optimizer does not have it */
+  float smoothing;     /* label smoothing */
+  float ema;           /* decay of the moving average e */
+  bool without_graphs; /* queue every operation instead of launching CUDA graphs */
+  float *w, *g, *e;    /* (padded) weights; gradients; moving average of w, or NULL */
+  void *low;           /* copy of w in the backend's type; w itself if that is fp32 */
+  float *m, *v;        /* optimizer state; NULL if the optimizer does not have it */
+  /* With a sharded optimizer: the ranges that this rank updates, with e; m and v hold these ranges one
+   * after another. NULL: all weights. */
+  const PassPiece *piece;
+  size_t pieces;
   double *sums;           /* sums of squares of g, one per NORM_UNIT elements */
   const PassRanks *ranks; /* NULL: the update does not sum over ranks */
   void *ranks_context;

@@ -83,6 +83,7 @@ static void distribute_state(Trainer *t, const TrainArrays *a) {
   state_scatter_optimizer(st, w, st->m, a->m);
   state_scatter_optimizer(st, w, st->v, a->v);
   b->lower(b, st->low, st->w, st->model->params.padded);
+  st->is_partial = false;
   if (st->second) {
     size_t bytes = st->model->params.count * sizeof *st->second;
     if (world_is_writer(w)) memcpy(st->second, a->second, bytes);
@@ -145,7 +146,7 @@ Err train_save(Trainer *t, SaveMode mode) {
   Run *run = &t->run;
   bool is_writer = world_is_writer(&t->world);
   TrainArrays *a = NULL;
-  TRY(train_wait_for_weights(t, &t->since));
+  TRY(train_complete_weights(t));
   comm_report(t->world.comm, COMM_NO_LIMIT, "step %" PRIu64 ", saving", run->at.step);
   if (is_writer) {
     TRY(rundir_check_place(run->dir, run->lock));
@@ -163,7 +164,7 @@ Err train_save(Trainer *t, SaveMode mode) {
 Err train_copy(Trainer *t) {
   Run *run = &t->run;
   bool is_writer = world_is_writer(&t->world);
-  TRY(train_wait_for_weights(t, &t->since));
+  TRY(train_complete_weights(t));
   comm_report(t->world.comm, COMM_NO_LIMIT, "step %" PRIu64 ", copying the state",
               run->at.step);
   if (is_writer) run_settle_validation(run);

@@ -45,8 +45,13 @@ static Err new_optimizer_state(ModelState *st, const World *w, const OptimSpec *
 static UpdateKind choose_update(const World *w, const TrainSpec *s) {
   if (s->optim.kind == OPTIM_NOVOGRAD) return UPDATE_BY_WEIGHT;
   if (s->shard) return UPDATE_SHARDED;
-  if (w->grads.path == GRADS_NCCL && world_sums_on_device(s)) return UPDATE_ON_DEVICE;
+  if (w->grads.path == GRADS_NCCL) return UPDATE_ON_DEVICE;
   return w->grads.path == GRADS_STAY && !w->backend.host ? UPDATE_ON_DEVICE : UPDATE_WHOLE;
+}
+
+/* Returns true if NCCL does all sums of a step, and the update is queued after them. */
+static bool queues_sums(const World *w, const TrainSpec *s) {
+  return w->grads.path == GRADS_NCCL && world_sums_on_device(s);
 }
 
 /* PassRanks: the sums over the ranks that are queued before the update. */
@@ -61,22 +66,79 @@ static void finish_sums(void *world) {
   gradients_queue_sum(&w->grads);
 }
 
-static const PassRanks nccl_ranks = {sum_totals, finish_sums};
-
-/* Actions of a pass beside the buckets: the sum of the totals, and the join. */
-#define OTHER_ACTIONS 2
-
-void state_use_buckets(ModelState *st, const World *w) {
-  st->pass.graphs.max_actions = reducer_pieces(w->grads.reducer) + OTHER_ACTIONS;
+static void sum_squares(void *world) {
+  World *w = world;
+  allreduce_sum_squares(&w->allreduce);
+  allreduce_join(&w->allreduce);
 }
 
-static void queue_sums_in_pass(ModelState *st, World *w) {
-  Pass *p = &st->pass;
+static void gather_weights(void *world) {
+  World *w = world;
+  allreduce_gather_weights(&w->allreduce);
+  allreduce_join(&w->allreduce);
+}
+
+static const PassRanks nccl_ranks = {sum_totals, finish_sums, sum_squares, gather_weights};
+
+/* Actions of a pass beside the buckets: the sum of the totals, that of the squares, the all-gather, and
+ * three joins. */
+#define OTHER_ACTIONS 6
+
+/* Sets what a step sums and gathers beside the gradients. Weights that forward and backward read only in
+ * the backend's type are gathered in that type. */
+static void bind_arrays(ModelState *st, World *w) {
+  AllreduceArrays arrays = {.totals = st->pass.now->loss, .totals_n = STEP_TOTALS};
+  if (st->pieces.count) {
+    arrays.squares = st->square_sums;
+    arrays.squares_n = norm_units(st->model->params.padded);
+    arrays.weights = st->low;
+    arrays.weights_ranges = pieces_gather_all(&st->pieces, type_size(w->backend.type));
+    arrays.full = st->w;
+    if (st->low != st->w) arrays.full_ranges = pieces_gather_full(&st->pieces);
+  }
+  allreduce_bind_pass(&w->allreduce, &st->pass.graphs, &arrays);
+}
+
+/* Sets what depends on the buckets, which determine the pieces of a sharded optimizer. */
+static Err use_buckets(ModelState *st, World *w) {
+  st->pass.graphs.max_actions = reducer_pieces(w->grads.reducer) + OTHER_ACTIONS;
+  pieces_close(&st->pieces);
+  if (st->update == UPDATE_SHARDED)
+    TRY(pieces_open(&st->pieces, w->grads.reducer, comm_rank(w->comm), comm_size(w->comm),
+                    &st->model->params));
+  st->pass.piece = st->pieces.own;
+  st->pass.pieces = st->pieces.count;
+  bind_arrays(st, w);
+  return ERR_OK;
+}
+
+static Err queue_sums_in_pass(ModelState *st, World *w) {
   w->grads.is_sum_queued = true;
-  state_use_buckets(st, w);
-  p->ranks = &nccl_ranks;
-  p->ranks_context = w;
-  allreduce_bind_pass(&w->allreduce, &p->graphs, p->now->loss, STEP_TOTALS);
+  st->pass.ranks = &nccl_ranks;
+  st->pass.ranks_context = w;
+  return use_buckets(st, w);
+}
+
+/* Allocates the optimizer state again, for other pieces, with zeros. */
+static Err renew_optimizer_state(ModelState *st, World *w, const OptimSpec *o) {
+  const Backend *b = &w->backend;
+  size_t bytes = reducer_owned(w->grads.reducer) * sizeof(float);
+  if (st->m) b->release(b, st->m);
+  if (st->v) b->release(b, st->v);
+  st->m = NULL;
+  st->v = NULL;
+  TRY(new_optimizer_state(st, w, o));
+  if (st->m) b->zero(b, st->m, bytes);
+  if (st->v) b->zero(b, st->v, bytes);
+  st->pass.m = st->m;
+  st->pass.v = st->v;
+  return ERR_OK;
+}
+
+Err state_use_buckets(ModelState *st, World *w, const TrainSpec *s) {
+  if (!queues_sums(w, s)) return ERR_OK;
+  if (st->update == UPDATE_SHARDED) TRY(renew_optimizer_state(st, w, &s->optim));
+  return use_buckets(st, w);
 }
 
 Err state_open(ModelState *st, World *w, const TrainSpec *s, uint32_t micro_batches) {
@@ -96,7 +158,7 @@ Err state_open(ModelState *st, World *w, const TrainSpec *s, uint32_t micro_batc
              .smoothing = s->smoothing,
              .ema = s->ema,
              /* The host sends buckets after backward, whether a graph has sent them or not. */
-             .without_graphs = w->grads.path == GRADS_NCCL && st->update != UPDATE_ON_DEVICE,
+             .without_graphs = w->grads.path == GRADS_NCCL && !queues_sums(w, s),
              .w = st->w,
              .g = w->grads.g,
              .e = st->e,
@@ -106,14 +168,14 @@ Err state_open(ModelState *st, World *w, const TrainSpec *s, uint32_t micro_batc
              .sums = st->square_sums};
   w->first_timeout = pass_limit(st->model);
   TRY(pass_open(&st->pass));
-  if (st->update == UPDATE_ON_DEVICE && w->grads.path == GRADS_NCCL) queue_sums_in_pass(st, w);
-  return ERR_OK;
+  return queues_sums(w, s) ? queue_sums_in_pass(st, w) : ERR_OK;
 }
 
 void state_close(ModelState *st, const World *w) {
   const Backend *b = &w->backend;
   /* The CUDA graphs of the pass refer to the model's memory, so close it first. */
   pass_close(&st->pass);
+  pieces_close(&st->pieces);
   model_free(st->model);
   if (st->square_sums_host != st->square_sums) mem_free(st->square_sums_host);
   if (st->low != st->w) b->release(b, st->low);
@@ -135,10 +197,6 @@ Weights state_eval_weights(const ModelState *st, const World *w) {
 Err state_gather_weights(ModelState *st, World *w) {
   const Backend *b = &w->backend;
   size_t bytes = st->model->params.padded * sizeof(float);
-  if (w->grads.path == GRADS_NCCL) {
-    allreduce_gather(&w->allreduce, st->w);
-    return ERR_OK;
-  }
   if (b->host) {
     reducer_allgather(w->grads.reducer, "weights", st->w);
     return ERR_OK;
@@ -149,8 +207,13 @@ Err state_gather_weights(ModelState *st, World *w) {
   return ERR_OK;
 }
 
-bool state_is_gathering(const World *w) {
-  return w->allreduce.is_gathering;
+Err state_complete_weights(ModelState *st, World *w) {
+  DeviceGather all = pieces_gather_all(&st->pieces, sizeof(float));
+  if (!st->is_partial) return ERR_OK;
+  if (st->low != st->w) TRY(allreduce_gather(&w->allreduce, st->w, &all));
+  if (st->e) TRY(allreduce_gather(&w->allreduce, st->e, &all));
+  st->is_partial = false;
+  return ERR_OK;
 }
 
 void state_broadcast(const ModelState *st, World *w, const char *name, float *array,

@@ -6,6 +6,7 @@
 #define TRAIN_STATE_H
 
 #include "train/pass.h"
+#include "train/pieces.h"
 #include "train/world.h"
 
 /* Which rank updates which weights; selected at set-up. */
@@ -13,8 +14,10 @@ typedef enum {
   /* One rank with a GPU, or ranks over NCCL: norm, clipping and update of all weights are queued
    * after backward and, with ranks, after the sums; the host waits once per step. */
   UPDATE_ON_DEVICE,
-  UPDATE_WHOLE,     /* every rank updates all weights, with the same result */
-  UPDATE_SHARDED,   /* each rank updates the pieces that it owns; an all-gather follows */
+  UPDATE_WHOLE, /* every rank updates all weights, with the same result */
+  /* Each rank updates the pieces that it owns; an all-gather follows. Over NCCL all of it is queued, as
+   * with UPDATE_ON_DEVICE. */
+  UPDATE_SHARDED,
   UPDATE_BY_WEIGHT, /* NovoGrad: every rank updates all weights, one weight after another */
 } UpdateKind;
 
@@ -31,24 +34,29 @@ typedef struct {
   double *square_sums_host; /* (norm_units) copy of square_sums in host memory */
   OptimGroups groups;       /* weight decay and learning rate of ranges; frozen ranges */
   Pass pass;                /* runs forward, backward and update */
+  Pieces pieces;            /* UPDATE_SHARDED over NCCL; otherwise not open */
+  /* Over NCCL a step gathers only what forward and backward read: w (unless low is w) and e then have
+   * old values in the pieces of other ranks. */
+  bool is_partial;
 } ModelState;
 
 /* Allocates all arrays except the model, which must be allocated, and opens world->grads.
  * `micro_batches`: micro-batches per step. */
 NODISCARD Err state_open(ModelState *st, World *w, const TrainSpec *spec,
                          uint32_t micro_batches);
-/* Adapts the pass to the buckets of w->grads after gradients_set_bucket, before the first step. */
-void state_use_buckets(ModelState *st, const World *w);
+/* Adapts the pass to the buckets of w->grads after gradients_set_bucket, before the first step of a
+ * run: a sharded optimizer state becomes 0. */
+NODISCARD Err state_use_buckets(ModelState *st, World *w, const TrainSpec *spec);
 /* Frees all arrays; does nothing if they are not allocated. */
 void state_close(ModelState *st, const World *w);
 
 /* Returns the weights for validation: the moving average if there is one. Queues the conversion
  * to the backend's type. */
 Weights state_eval_weights(const ModelState *st, const World *w);
-/* With UPDATE_SHARDED: all-gathers the weights that each rank has updated. With NCCL it is only
- * queued; state_is_gathering() is then true until allreduce_wait. */
+/* With UPDATE_SHARDED through the host: all-gathers the weights that each rank has updated. */
 NODISCARD Err state_gather_weights(ModelState *st, World *w);
-bool state_is_gathering(const World *w);
+/* Makes w and e complete if they are partial. A collective; blocks. */
+NODISCARD Err state_complete_weights(ModelState *st, World *w);
 
 /* The functions below copy between an array of every rank and `whole`, an array of rank 0 in
  * host memory that is ignored on other ranks. Every rank calls them. They do nothing if `array`

@@ -147,41 +147,15 @@ static Err prefetch_next_step(Trainer *t) {
   return ERR_OK;
 }
 
-Err train_wait_for_weights(Trainer *t, StepSum *sum) {
+Err train_complete_weights(Trainer *t) {
   World *w = &t->world;
-  if (!state_is_gathering(w)) return ERR_OK;
-  double start = progress_clock();
-  comm_report(w->comm, world_timeout(w), "step %" PRIu64 ", the update on the device",
-              t->run.at.step);
-  Err err = allreduce_wait_inputs(&w->allreduce);
-  double made = progress_clock();
+  if (!t->state.is_partial) return ERR_OK;
   comm_report(w->comm, world_timeout(w), "step %" PRIu64 ", waiting for the others' weights",
               t->run.at.step);
-  if (!err) err = allreduce_wait(&w->allreduce);
-  double end = progress_clock();
-  sum->update += made - start;
-  sum->wait += end - made;
-  trace_part(t, "wait for the update", start, made);
-  trace_part(t, "wait for weights", made, end);
-  return err ? err_context("step %" PRIu64 ", gathering the weights", t->run.at.step) : ERR_OK;
-}
-
-/* Wait for the gathered weights before the first kernel that reads them. The stream would wait by
- * itself, but a lost rank would then look like a hang of this rank. Later is too late: the launch
- * queue fills up and the host blocks inside a launch. Cost: one launch latency (microseconds), as
- * the batch is being copied to the device meanwhile. */
-static Err begin_micro_batch(Trainer *t, uint32_t number, MicroBatch *m, StepSum *sum) {
-  TRY(next_batch(t, number, m));
-  if (!state_is_gathering(&t->world)) return ERR_OK;
-  pass_load(&t->state.pass, m->batch.data, m->key);
   double start = progress_clock();
-  TRY(train_wait_for_weights(t, sum));
-  m->last_mark = progress_clock();
-  double waited = m->last_mark - start; /* does not count as time for data or forward */
-  m->start += waited;
-  m->got += waited;
-  report_progress(t, &m->last_mark, "forward and backward", number);
-  return ERR_OK;
+  Err err = state_complete_weights(&t->state, w);
+  trace_part(t, "wait for weights", start, progress_clock());
+  return err ? err_context("step %" PRIu64 ", gathering the weights", t->run.at.step) : ERR_OK;
 }
 
 static void end_micro_batch(Trainer *t, MicroBatch *m, StepSum *sum) {
@@ -202,12 +176,18 @@ static void end_micro_batch(Trainer *t, MicroBatch *m, StepSum *sum) {
 static Err run_micro_batch(Trainer *t, uint32_t number, GradReady ready, StepSum *sum) {
   MicroBatch m;
   float loss_scale = (float)scaler_factor(&t->run.at.scaler);
-  TRY(begin_micro_batch(t, number, &m, sum));
+  TRY(next_batch(t, number, &m));
   inject_delay("slow-compute");
   TRY(pass_gradients(&t->state.pass, m.batch.data, m.key, loss_scale, ready,
                      t->world.grads.reducer));
   end_micro_batch(t, &m, sum);
   return ERR_OK;
+}
+
+/* Over NCCL the update of a sharded optimizer is queued with the sums, and so are its own collectives. */
+static const char *name_wait(const Trainer *t) {
+  return t->state.pieces.count ? "waiting for the others' gradients and weights"
+                               : "waiting for the others' gradients";
 }
 
 /* Waits for this rank's gradients, then for those of the other ranks. On a device, reports to
@@ -220,8 +200,7 @@ static Err wait_for_allreduce(Trainer *t, const Round *r, StepSum *sum) {
   if (r->has_micro_batch) {
     if (is_on_device) report_progress(t, &mark, "backward on the device", r->micro_batch);
     err = gradients_wait_made(q);
-    if (is_on_device)
-      report_progress(t, &mark, "waiting for the others' gradients", r->micro_batch);
+    if (is_on_device) report_progress(t, &mark, name_wait(t), r->micro_batch);
   }
   sum->backward += mark - start;
   if (!err) err = gradients_wait_sum(q, r->grads);
@@ -229,7 +208,9 @@ static Err wait_for_allreduce(Trainer *t, const Round *r, StepSum *sum) {
   sum->wait += end - mark;
   if (is_on_device) trace_part(t, "wait for backward", start, mark);
   trace_part(t, "wait for all-reduce", mark, end);
-  return err ? err_context("step %" PRIu64 ", adding gradients", t->run.at.step) : ERR_OK;
+  const char *what =
+      t->state.pieces.count ? "adding gradients and gathering weights" : "adding gradients";
+  return err ? err_context("step %" PRIu64 ", %s", t->run.at.step, what) : ERR_OK;
 }
 
 static Err accumulate_gradients(Trainer *t, StepSum *sum) {
@@ -398,8 +379,8 @@ static Err wait_for_update(Trainer *t, StepNumbers *now, double *seconds) {
   return ERR_OK;
 }
 
-/* A step with UPDATE_ON_DEVICE of ranks over NCCL. The host queues everything; then it waits, first for
- * this rank's device and then for the others, so that a rank that hangs is known. */
+/* A step of ranks over NCCL. The host queues everything; then it waits, first for this rank's backward
+ * and then for the others, so that a rank that hangs is known. */
 static Err step_over_nccl(Trainer *t, bool with_nan, StepNumbers *now, StepSum *sum) {
   RoundIterator it = {0};
   Round r;
@@ -410,6 +391,7 @@ static Err step_over_nccl(Trainer *t, bool with_nan, StepNumbers *now, StepSum *
     else
       TRY(run_micro_batch(t, r.micro_batch, NULL, sum));
   }
+  t->state.is_partial = t->state.pieces.count > 0;
   TRY(prefetch_next_step(t));
   TRY(wait_for_allreduce(t, &r, sum));
   double mark = progress_clock();

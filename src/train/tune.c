@@ -91,11 +91,9 @@ static Err use_ctas(Tuning *u, int ctas) {
   return allreduce_reopen(&u->t->world.allreduce, &u->spec);
 }
 
-/* A bucket larger than the gradient is one bucket, so that one such size is enough. With a sharded
- * optimizer the pieces of its state depend on the buckets, which are then left as they are. */
+/* A bucket larger than the gradient is one bucket, so that one such size is enough. */
 static Err try_buckets(Tuning *u) {
   size_t gradient = u->t->state.model->params.padded * sizeof(float);
-  if (u->t->spec->shard) return ERR_OK;
   for (size_t bytes = FIRST_BUCKET; bytes <= LAST_BUCKET && has_time(u); bytes *= 2) {
     if (bytes != u->t->spec->bucket) {
       TRY(use_bucket(u, bytes));
@@ -156,6 +154,5 @@ Err tune_allreduce(Trainer *t) {
   TRY(train_fetch_next(t));
   TRY(measure_without_graphs(&u));
   w->tuned = u.best;
-  state_use_buckets(&t->state, w);
-  return ERR_OK;
+  return state_use_buckets(&t->state, w, t->spec);
 }

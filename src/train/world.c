@@ -89,7 +89,7 @@ Err world_open_device(World *w, const BackendSpec *asked) {
 }
 
 bool world_sums_on_device(const TrainSpec *s) {
-  return s->optim.kind != OPTIM_NOVOGRAD && !s->shard;
+  return s->optim.kind != OPTIM_NOVOGRAD;
 }
 
 AllreduceSpec world_allreduce_spec(const TrainSpec *s) {
@@ -97,7 +97,7 @@ AllreduceSpec world_allreduce_spec(const TrainSpec *s) {
                          .is_ordered = s->reproducible,
                          .bf16 = s->allreduce_bf16,
                          .is_sharded = s->shard,
-                         .sums_totals = world_sums_on_device(s),
+                         .sums_numbers = world_sums_on_device(s),
                          .max_ctas = s->nccl_ctas,
                          .max_elements = s->bucket / sizeof(float)};
 }
@@ -219,12 +219,18 @@ uint64_t world_optimizer_shards(const World *w, const TrainSpec *s) {
   return s->shard ? (uint64_t)w->ranks : 1;
 }
 
+/* Returns the bytes of an element that a sharded optimizer gathers: NCCL gathers the copy that forward
+ * and backward read, the host gathers weights in fp32. */
+static double gathered_bytes(const World *w) {
+  return (double)(w->allreduce.ops ? type_size(w->backend.type) : sizeof(float));
+}
+
 /* Counts one reduce-scatter of the gradients per reduced round, and per step one all-gather of
- * the sums or, with a sharded optimizer, of the new fp32 weights. In each collective a rank
+ * the sums or, with a sharded optimizer, of the new weights. In each collective a rank
  * sends (ranks - 1) / ranks of the array. */
 double world_traffic(const World *w, const TrainSpec *s, uint32_t micro_batches, size_t n) {
   double ranks = (double)w->ranks, grad_bytes = s->allreduce_bf16 ? 2 : 4;
-  double result_bytes = s->shard ? sizeof(float) : grad_bytes;
+  double result_bytes = s->shard ? gathered_bytes(w) : grad_bytes;
   double sums = s->reproducible ? world_rounds(w, micro_batches) : 1;
   return (double)n * (ranks - 1) / ranks * (grad_bytes * sums + result_bytes);
 }

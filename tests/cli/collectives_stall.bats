@@ -30,20 +30,23 @@ load ../ranks/transport
 @test "an all-gather of the weights that fails or stalls is reported, and no healthy rank is blamed" {
   need_mpi
   # The transport stalls in the first step, before a step has been timed; in the third; in the
-  # last. The self-test has done two all-gathers.
-  ways=("--steps 200 --bucket-size 16k" "--steps 200" "--steps 3")
-  noticed=(1 3 3)  # the next step, or the checkpoint after the last step, detects the stall
+  # checkpoint at the end, which gathers the moving average. The self-test has done four all-gathers.
+  ways=("--steps 200 --bucket-size 16k" "--steps 200" "--steps 3 --ema-decay 0.9")
+  at=(4 6 7)
+  noticed=("0, micro-batch ., waiting for the others' gradients and weights"
+    "2, micro-batch ., waiting for the others' gradients and weights" "3, waiting for the others' weights")
+  where=("0, adding gradients and gathering weights" "2, adding gradients and gathering weights" "3, gathering the weights")
   for i in 0 1 2; do
-    { FAKE_COMM_STUCK=gather:4 say 2 "$T/stuck$i" --shard-optimizer ${ways[i]} --rank-timeout 2s > "$T/said$i" || echo $? > "$T/status$i"; } &
+    { FAKE_COMM_STUCK=gather:${at[i]} say 2 "$T/stuck$i" --shard-optimizer ${ways[i]} --rank-timeout 2s > "$T/said$i" || echo $? > "$T/status$i"; } &
   done
   wait  # The three cases run in parallel, because each takes ten times the rank timeout.
   for i in 0 1 2; do
     status=$(cat "$T/status$i") output=$(cat "$T/said$i")
     failed_in_time
-    one_error "every rank has been waiting for the others for [2-9][0-9] s; rank . last reported: step ${noticed[i]}, waiting for the others' weights"
+    one_error "every rank has been waiting for the others for [2-9][0-9] s; rank . last reported: step ${noticed[i]}"
     [ ! -e "$T/stuck$i/checkpoints/latest" ]
-    FAKE_COMM_FAIL=gather:4 run say 2 "$T/fail$i" --shard-optimizer ${ways[i]}
+    FAKE_COMM_FAIL=gather:${at[i]} run say 2 "$T/fail$i" --shard-optimizer ${ways[i]}
     failed_in_time
-    one_error "rank 1 on .*: step ${noticed[i]}, gathering the weights: fake NCCL: link down"
+    one_error "rank 1 on .*: step ${where[i]}: fake NCCL: link down"
   done
 }

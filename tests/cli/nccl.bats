@@ -86,7 +86,7 @@ setup() {
     run say 2 "$T/tuned$name" --steps 4 --bucket-size 16k --allreduce-transport nccl --tune $way
     echo "$output"
     [ "$status" -eq 0 ]
-    [ "$(grep -c "^tune     buckets of " <<< "$output")" -eq "$([ "$way" = --shard-optimizer ] && echo 4 || echo 5)" ]
+    [ "$(grep -c "^tune     buckets of " <<< "$output")" -eq 5 ]
     grep -q "^tune     buckets of 0.0156 MB, at most 4 CTAs\|^tune     buckets of 4 MB, at most 4 CTAs" <<< "$output"
     grep -q "^tuned    buckets of " <<< "$output"
     config=$(cat "$T/tuned$name/config")
@@ -124,8 +124,9 @@ setup() {
   wrong all-reduce:1 all-reduce
   for call in reduce-scatter:1 reduce:2; do wrong $call reduce-scatter --shard-optimizer; done
   for call in all-gather:1 broadcast:1; do wrong $call all-gather --shard-optimizer; done
+  for call in all-gather:2 broadcast:3; do wrong $call '16-bit all-gather' --shard-optimizer; done
   NCCL_STAND_IN_CALLS=$T/calls say 2 "$T/right" --steps 1 --allreduce-transport nccl --shard-optimizer
-  [ "$(grep -cE "^rank [01] all-reduce 1 reduce 4 reduce-scatter 1 all-gather 1 broadcast 4$" "$T/calls")" -eq 2 ]
+  [ "$(grep -cE "^rank [01] all-reduce 4 reduce 4 reduce-scatter 1 all-gather 2 broadcast 6$" "$T/calls")" -eq 2 ]
   # The second all-reduce of the self-test is that of fp64.
   wrong all-reduce:2 'fp64 all-reduce'
   NCCL_STAND_IN_CALLS=$T/limited say 2 "$T/few" --steps 2 --allreduce-transport nccl --nccl-ctas 4

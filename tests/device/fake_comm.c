@@ -26,6 +26,7 @@ typedef enum { SUM, SUM_DOUBLES, SCATTER, GATHER } What;
 typedef struct {
   What what;
   float *x;
+  size_t width; /* bytes of an element */
   size_t off[RANKS + 1];
   bool written;
 } Operation;
@@ -111,35 +112,36 @@ static void read_fault(const DeviceComm *w, What what, const char *variable, uns
   if (among ? what == GATHER && w->gathers == n : w->count == n) *at = w->count;
 }
 
-static void enqueue(DeviceComm *w, What what, float *x, const size_t *off) {
+static void enqueue(DeviceComm *w, What what, float *x, size_t width, const size_t *off) {
   read_fault(w, what, "FAKE_COMM_FAIL", &w->fails);
   read_fault(w, what, "FAKE_COMM_STUCK", &w->sticks);
-  w->gathers += what == GATHER;
-  w->behind = w->joined;
+  if (what == SUM || what == SCATTER) w->behind = w->joined;
   Operation *o = &w->queue[w->count++ % QUEUE];
-  *o = (Operation){.what = what, .x = x};
+  *o = (Operation){.what = what, .x = x, .width = width};
   memcpy(o->off, off, ((size_t)w->spec.size + 1) * sizeof *off);
 }
 
 static void all_reduce(DeviceComm *w, float *x, size_t n) {
   size_t off[RANKS + 1] = {0};
   for (int r = 1; r <= w->spec.size; r++) off[r] = n;
-  enqueue(w, SUM, x, off);
+  enqueue(w, SUM, x, sizeof *x, off);
 }
 
 /* The array is exchanged as 2 n floats. */
 static void all_reduce_doubles(DeviceComm *w, double *x, size_t n) {
   size_t off[RANKS + 1] = {0};
   for (int r = 1; r <= w->spec.size; r++) off[r] = 2 * n;
-  enqueue(w, SUM_DOUBLES, (float *)x, off);
+  enqueue(w, SUM_DOUBLES, (float *)x, sizeof(float), off);
 }
 
 static void reduce_scatter(DeviceComm *w, float *x, const size_t *off) {
-  enqueue(w, SCATTER, x, off);
+  enqueue(w, SCATTER, x, sizeof *x, off);
 }
 
-static void all_gather(DeviceComm *w, float *x, const size_t *off) {
-  enqueue(w, GATHER, x, off);
+static void all_gather(DeviceComm *w, void *x, const DeviceGather *g) {
+  for (size_t i = 0; i < g->ranges; i++)
+    enqueue(w, GATHER, x, g->width, g->off + i * ((size_t)w->spec.size + 1));
+  w->gathers++;
 }
 
 /* x, rounded to bf16 if the collective is in bf16. */
@@ -181,10 +183,11 @@ static void reduce_arrays(const DeviceComm *w, const Operation *o) {
     begin = first;
     end = o->off[w->spec.size];
   }
-  for (int r = 0; o->what == GATHER && r < w->spec.size; r++)
-    memcpy(o->x + o->off[r],
-           w->at->data + (size_t)r * w->spec.max_elements + (o->off[r] - first),
-           (o->off[r + 1] - o->off[r]) * sizeof *o->x);
+  for (int r = 0; o->what == GATHER && r < w->spec.size; r++) {
+    const char *from = (const char *)(w->at->data + (size_t)r * w->spec.max_elements);
+    memcpy((char *)o->x + o->off[r] * o->width, from + (o->off[r] - first) * o->width,
+           (o->off[r + 1] - o->off[r]) * o->width);
+  }
   for (size_t i = begin; o->what != GATHER && i < end; i++) {
     float total = 0;
     for (int r = 0; r < w->spec.size; r++) {
@@ -211,8 +214,9 @@ static bool advance(DeviceComm *w) {
   if (is_dead(w)) return false;
   if (!o->written) {
     if (!all_reached(w, m->read, w->first)) return false;
-    memcpy(m->data + (size_t)me * w->spec.max_elements, o->x + o->off[0],
-           (o->off[w->spec.size] - o->off[0]) * sizeof *o->x);
+    memcpy(m->data + (size_t)me * w->spec.max_elements,
+           (const char *)o->x + o->off[0] * o->width,
+           (o->off[w->spec.size] - o->off[0]) * o->width);
     o->written = true;
     atomic_store(&m->written[me], w->first + 1);
   }

@@ -114,7 +114,7 @@ static void test_collectives_one_rank_keep_data(void **state) {
     wait_for(w);
     check(4096, N - 1000, bf16, 1);
     fill();
-    b.comm->all_gather(w, there, off);
+    b.comm->all_gather(w, there, &(DeviceGather){sizeof *there, 1, off});
     wait_for(w);
     check(0, 0, false, 1);
     b.comm->close(w);

@@ -52,20 +52,28 @@ compare() {
   ranks "$n" "host$name" --steps 8 --allreduce-transport host "$@" && same "nccl$name" "host$name"
 }
 
-# graphs N: trains with and without graphs; buckets are reduced between the parts of a graph
+# graphs N NAME [OPTION…]: trains with and without graphs; buckets are reduced between the parts of a graph
 graphs() {
-  local way=(--steps 60 --micro-batches "$(($1 > 2 ? $1 : 3))" --bucket-size 256k --allreduce-transport nccl --loss-scale dynamic --ema-decay 0.9)
-  TRIREME_FAULT=nan:50:0 ranks "$1" "graphs$1" "${way[@]}" &&
-    TRIREME_FAULT=nan:50:0 TRIREME_GRAPH=0 ranks "$1" "plain$1" "${way[@]}" && same "graphs$1" "plain$1"
+  local n=$1 name=$2
+  shift 2
+  local way=(--steps 60 --micro-batches "$((n > 2 ? n : 3))" --bucket-size 256k --allreduce-transport nccl --loss-scale dynamic --ema-decay 0.9 "$@")
+  TRIREME_FAULT=nan:50:0 ranks "$n" "graphs$name" "${way[@]}" &&
+    TRIREME_FAULT=nan:50:0 TRIREME_GRAPH=0 ranks "$n" "plain$name" "${way[@]}" && same "graphs$name" "plain$name"
 }
 
-# used NAME COLLECTIVE…: every rank called each of these collectives more often than the self-test does
+# parts N: a run that ends and is resumed has the bits of one that does not; checkpoints have whole weights
+parts() {
+  local way=(--precision bf16 --shard-optimizer --ema-decay 0.9 --allreduce-transport nccl)
+  ranks "$1" "parts$1" --steps 3 "${way[@]}" && ranks "$1" "parts$1" --steps 8 --resume && same "parts$1" "ncclhalf$1"
+}
+
+# used N NAME COLLECTIVE…: every rank called each of these collectives more often than the self-test does
 used() {
-  local name=$1 what
-  shift
+  local most=$((2 * $1)) name=$2 what
+  shift 2
   cat "$T/calls$name"
   for what in "$@"; do
-    if grep -qE " $what [0-7]( |\$)" "$T/calls$name"; then return 1; fi
+    awk -v what="$what" -v most="$most" '{ for (i = 1; i < NF; i++) if ($i == what && $(i + 1) > most) n++ } END { exit n < NR }' "$T/calls$name" || return 1
   done
 }
 
@@ -81,10 +89,12 @@ killed() {
     grep -q "^trireme: .*rank $rank on .*: process [0-9]* died" "$T/log"
 }
 
-# sanitized N: no rank uses memory wrongly, with every collective
+# sanitized N NAME [OPTION…]: no rank uses memory wrongly, in steps with and without graphs
 sanitized() {
+  local n=$1 name=$2
+  shift 2
   local under=("$sanitizer" --tool memcheck --error-exitcode 9)
-  ranks "$1" sanitized --quiet --steps 2 --allreduce-transport nccl --shard-optimizer --allreduce-dtype bf16
+  ranks "$n" "sanitized$name" --quiet --steps 3 --allreduce-transport nccl --micro-batches "$n" "$@"
 }
 sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
 
@@ -92,20 +102,34 @@ for n in "${counts[@]}"; do
   check "$n ranks: streams, buckets, pieces and an abort" env TRIREME_PLUGIN_PATH="$build" "$build/tests/nccl_ranks" "$n"
   equal="--shard-optimizer --bucket-size $((16 * n))k"  # buckets of one unit (16 kB) for each rank
   check "$n ranks: all-reduce in many buckets, the bits of the host" compare "$n" "$n" --bucket-size 32k
-  check "$n ranks: steps as graphs, the bits of steps without" graphs "$n"
+  check "$n ranks: steps as graphs, the bits of steps without" graphs "$n" "$n"
+  check "$n ranks: sharded steps as graphs, the bits of steps without" graphs "$n" "shard$n" --shard-optimizer --precision bf16
   check "$n ranks: a sharded optimizer, the bits of the host" compare "$n" "equal$n" $equal
-  check "$n ranks: reduce-scatter and all-gather were used" used "equal$n" reduce-scatter all-gather
+  check "$n ranks: reduce-scatter and all-gather were used" used "$n" "equal$n" reduce-scatter all-gather
+  check "$n ranks: a sharded optimizer whose weights are gathered in bf16, the bits of the host" \
+    compare "$n" "half$n" --precision bf16 --shard-optimizer --ema-decay 0.9
+  check "$n ranks: a sharded run in two parts, the bits of one" parts "$n"
   # One rank alone rounds its gradients to bf16 through NCCL, but not through the host.
   [ "$n" -gt 1 ] || continue
   check "$n ranks: a sharded optimizer in bf16, the bits of the host" \
     compare "$n" "narrow$n" --shard-optimizer --allreduce-dtype bf16 --ema-decay 0.9
-  check "$n ranks: reduce and broadcast were used" used "narrow$n" reduce broadcast
+  check "$n ranks: reduce and broadcast were used" used "$n" "narrow$n" reduce broadcast
   check "$n ranks: one is killed in an all-reduce" killed "$n" $((n - 1)) all-reduce:6
   check "$n ranks: one is killed in an all-reduce between graphs" killed "$n" 0 all-reduce:90 --micro-batches "$n"
   check "$n ranks: one is killed in a reduce-scatter" killed "$n" 1 reduce-scatter:20 $equal
   check "$n ranks: one is killed in an all-gather" killed "$n" 0 all-gather:20 $equal
-  check "$n ranks: one is killed in a reduce" killed "$n" 1 reduce:8 --shard-optimizer
-  check "$n ranks: one is killed in a broadcast" killed "$n" $((n / 2)) broadcast:8 --shard-optimizer
-  if [ "$n" -eq 2 ] && [ -n "$sanitizer" ]; then check "$n ranks: memcheck" sanitized "$n"; fi
+  # The self-test calls reduce once for each rank, broadcast twice and all-reduce twice; these are steps.
+  check "$n ranks: one is killed in a reduce" killed "$n" 1 reduce:$((n + 3)) --shard-optimizer
+  check "$n ranks: one is killed in a broadcast" killed "$n" $((n / 2)) broadcast:$((2 * n + 3)) --shard-optimizer
+  check "$n ranks: one is killed in the sum of squares" killed "$n" 0 all-reduce:4 $equal
+  if [ "$n" -eq 2 ]; then
+    check "$n ranks: one is killed in a sum of squares between graphs" killed "$n" 1 all-reduce:80 $equal --micro-batches "$n"
+    check "$n ranks: one is killed in an all-gather in bf16" killed "$n" 1 all-gather:20 $equal --precision bf16
+  fi
+  if [ "$n" -eq 2 ] && [ -n "$sanitizer" ]; then
+    check "$n ranks: memcheck" sanitized "$n" "$n" --bucket-size 256k
+    check "$n ranks: memcheck, sharded" sanitized "$n" "narrow$n" --shard-optimizer --allreduce-dtype bf16 --precision bf16
+    check "$n ranks: memcheck, sharded in equal pieces" sanitized "$n" "equal$n" --shard-optimizer --precision bf16 --bucket-size $((64 * n))k
+  fi
 done
 finish

@@ -1,7 +1,7 @@
 /* Processes that use the device communicator of the CUDA plug-in (NCCL or its stand-in) directly:
  *   nccl_ranks N   N ranks: many buckets between other work of the device, in fp32 and bf16; pieces
- *                  of equal and unequal size; then rank 0 waits for ranks that do not come, and
- *                  aborts
+ *                  of equal and unequal size; ranges of 16 bits in one gather; then rank 0 waits for
+ *                  ranks that do not come, and aborts
  * Prints what is wrong, and returns 1. Works with fake GPUs too. Depends on backend, device_comm. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,11 +109,36 @@ static void check_pieces(void) {
     b.comm->reduce_scatter(w, there, off);
     wait_for_comm();
     check(there, off[rank], off[rank + 1], turn, 1);
-    b.comm->all_gather(w, there, off);
+    b.comm->all_gather(w, there, &(DeviceGather){sizeof *there, 1, off});
     b.comm->join(w);
     check(there, off[0], off[size], turn, 1);
     wait_for_comm();
   }
+}
+
+/* One gather of many ranges, some of them without elements for some ranks, of elements of 2 bytes. */
+static void check_ranges(void) {
+  enum { RANGES = 40, EACH = 1000 };
+  size_t off[RANGES][RANKS + 1], stride = (size_t)size + 1, *packed = off[0];
+  uint16_t *halves = (uint16_t *)here;
+  for (size_t i = 0; i < RANGES; i++)
+    for (size_t r = 0; r < stride; r++)
+      packed[i * stride + r] = 2 * i * EACH + (i % 3 ? r * EACH / (size_t)size : r ? EACH : 0);
+  for (size_t i = 0; i < (size_t)2 * RANGES * EACH; i++) halves[i] = 0;
+  for (size_t i = 0; i < RANGES; i++)
+    for (size_t k = packed[i * stride + (size_t)rank];
+         k < packed[i * stride + (size_t)rank + 1]; k++)
+      halves[k] = (uint16_t)(k % 60000 + 1);
+  b.put(&b, copy, halves, (size_t)2 * RANGES * EACH * sizeof *halves);
+  b.copy(&b, there, copy, (size_t)2 * RANGES * EACH * sizeof *halves);
+  b.comm->all_gather(w, there, &(DeviceGather){sizeof *halves, RANGES, packed});
+  b.comm->join(w);
+  b.copy(&b, copy, there, (size_t)2 * RANGES * EACH * sizeof *halves);
+  must(b.get(&b, halves, copy, (size_t)2 * RANGES * EACH * sizeof *halves));
+  wait_for_comm();
+  for (size_t k = 0; k < (size_t)2 * RANGES * EACH; k++)
+    if (halves[k] != (k / EACH % 2 ? 0 : (uint16_t)(k % 60000 + 1)))
+      die("wrong gathered range");
 }
 
 /* The other ranks do not call it. */
@@ -144,6 +169,7 @@ static void run_rank(char (*id)[DEVICE_COMM_ID]) {
     check_order();
     check_pieces();
     check_numbers();
+    check_ranges();
     b.comm->close(w);
   }
   open_comm(id[2], false);

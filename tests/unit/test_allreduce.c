@@ -17,6 +17,7 @@ typedef enum {
   ADDS_NUMBERS_WRONGLY,
   SCATTERS_WRONGLY,
   GATHERS_WRONGLY,
+  GATHERS_HALVES_WRONGLY,
   FAILS,
   DOES_NOT_OPEN,
   NOT_INSTALLED
@@ -84,11 +85,12 @@ static void reduce_scatter(DeviceComm *c, float *x, const size_t *off) {
   if (behaviour == SCATTERS_WRONGLY) x[off[1] - 1] = 0;
 }
 
-static void all_gather(DeviceComm *c, float *x, const size_t *off) {
+static void all_gather(DeviceComm *c, void *x, const DeviceGather *g) {
   (void)c;
   polls_left = 3;
   gathers++;
-  if (behaviour == GATHERS_WRONGLY) x[off[0]] = 5;
+  if (behaviour == GATHERS_WRONGLY || (behaviour == GATHERS_HALVES_WRONGLY && g->width == 2))
+    memset((char *)x + g->off[0] * g->width, 5, g->width);
 }
 
 static void join(DeviceComm *c) {
@@ -247,7 +249,7 @@ static void test_allreduce_selftest_tries_what_the_run_uses(void **state) {
   allreduce_close(&x);
   OK(open_sharded());
   assert_int_equal(scatters, 2); /* pieces of equal and of unequal size */
-  assert_int_equal(gathers, 2);
+  assert_int_equal(gathers, 4);
 }
 
 static void test_allreduce_selftest_rejects_wrong_pieces(void **state) {
@@ -258,13 +260,18 @@ static void test_allreduce_selftest_rejects_wrong_pieces(void **state) {
   allreduce_close(&x);
   behaviour = GATHERS_WRONGLY;
   assert_int_equal(open_sharded(), ERR_WORK);
-  assert_says("NCCL all-gather self-test failed: got 5, expected 1 (from rank 0 of 1)");
+  assert_says("NCCL all-gather self-test failed: got 84215045, expected 1 (from rank 0 of 1)");
+  allreduce_close(&x);
+  behaviour = GATHERS_HALVES_WRONGLY;
+  assert_int_equal(open_sharded(), ERR_WORK);
+  assert_says(
+      "NCCL 16-bit all-gather self-test failed: got 1285, expected 1 (from rank 0 of 1)");
 }
 
 /* Opens NCCL for a run that sums losses on the device. */
 static Err open_with_numbers(void) {
   AllreduceSpec spec = asks_nccl;
-  spec.sums_totals = true;
+  spec.sums_numbers = true;
   become_gpu();
   TRY(allreduce_select(&x, comm, &b, &spec));
   return allreduce_open(&x, &spec);
@@ -282,7 +289,7 @@ static void test_allreduce_selftest_tries_sums_of_numbers(void **state) {
 static void test_allreduce_reopened_runs_selftest_again(void **state) {
   (void)state;
   AllreduceSpec spec = asks_nccl;
-  spec.sums_totals = true;
+  spec.sums_numbers = true;
   OK(open_with_numbers());
   OK(allreduce_reopen(&x, &spec));
   assert_int_equal(number_sums, 2);

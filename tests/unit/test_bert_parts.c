@@ -88,6 +88,27 @@ static void note_range(void *context, size_t begin, size_t end) {
   }
 }
 
+/* As test_model_reads_only_marked_weights_in_fp32. */
+static void test_bert_reads_only_marked_weights_in_fp32(void **state) {
+  (void)state;
+  for (size_t i = 0; i < FORMS; i++) {
+    Fixture f;
+    open_form(&f, forms[i], false);
+    const Params *p = &f.model->params;
+    const ModelPass pass = {.scale = 1};
+    run_step(&f, f.g, (StepKey){.first = true}, &pass);
+    for (size_t k = 0; k < p->padded; k++) f.m[k] = NAN;
+    for (size_t k = 0; k < p->count; k++) {
+      const Param *q = &p->param[k];
+      if (q->is_full) memcpy(f.m + q->offset, f.w + q->offset, q->rows * q->cols * sizeof *f.m);
+    }
+    model_load(f.model, &f.batch, (StepKey){.first = true});
+    model_run(f.model, (Weights){f.m, f.w}, f.v, &pass);
+    assert_memory_equal(f.g, f.v, p->padded * sizeof *f.g);
+    close_fixture(&f);
+  }
+}
+
 static void test_bert_announce_equals_backward(void **state) {
   (void)state;
   for (size_t i = 0; i < 2 * FORMS; i++) {
@@ -384,6 +405,7 @@ int main(void) {
       cmocka_unit_test(test_bert_gradients_under_dropout_equal_finite_differences),
       cmocka_unit_test(test_bert_dropout_same_masks_on_every_backend),
       cmocka_unit_test(test_bert_announce_equals_backward),
+      cmocka_unit_test(test_bert_reads_only_marked_weights_in_fp32),
       cmocka_unit_test(test_bert_micro_batches_accumulate),
       cmocka_unit_test(test_bert_frozen_layers_have_no_gradients),
       cmocka_unit_test(test_bert_mlm_logits_in_chunks_same_gradients),

@@ -493,6 +493,28 @@ static void test_model_output_bias_gradient_is_sum_of_logit_gradients(void **sta
   for (int i = 0; i < 4; i++) check_output_bias(i % 2, i / 2 ? 4 : 0);
 }
 
+/* Forward and backward give the same bits if the fp32 weights are NaN except for those that are marked
+ * as read in fp32: a sharded optimizer gathers only these in fp32. */
+static void test_model_reads_only_marked_weights_in_fp32(void **state) {
+  (void)state;
+  static const char *const form[] = {"pre", "post", "free"};
+  for (int i = 0; i < 3; i++) {
+    Fixture f;
+    StepKey key = {.first = true};
+    open_fixture(&f, form[i], false);
+    const Params *p = &f.t.model.params;
+    for (size_t k = 0; k < p->padded; k++) f.m[k] = NAN;
+    for (size_t k = 0; k < p->count; k++) {
+      const Param *q = &p->param[k];
+      if (q->is_full) memcpy(f.m + q->offset, f.w + q->offset, q->rows * q->cols * sizeof *f.m);
+    }
+    transformer_step(&f.t, (Weights){f.w, f.w}, f.g, &batch, key, 0.1f, 1, NULL, NULL);
+    transformer_step(&f.t, (Weights){f.m, f.w}, f.v, &batch, key, 0.1f, 1, NULL, NULL);
+    assert_memory_equal(f.g, f.v, p->padded * sizeof *f.g);
+    close_fixture(&f);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_model_gradients_equal_pytorch),
@@ -506,6 +528,7 @@ int main(void) {
       cmocka_unit_test(test_model_first_micro_batch_overwrites_gradients),
       cmocka_unit_test(test_model_loss_sums_steps_since_last_call),
       cmocka_unit_test(test_model_output_bias_gradient_is_sum_of_logit_gradients),
+      cmocka_unit_test(test_model_reads_only_marked_weights_in_fp32),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,9 @@
  * rank blocks. Less than ENDING in comm/heartbeat.c, after which the process is killed. */
 #define ABORT_WAIT 5
 
+/* Largest number of calls in a group. */
+#define GROUP_CALLS 128
+
 struct DeviceComm {
   Cuda *cuda;
   int device;
@@ -25,8 +28,9 @@ struct DeviceComm {
   NcclComm *comm; /* Use the communicator only under the lease, because an abort frees it. */
   Lease lease;
   cudaStream_t stream;
-  /* event on the compute stream: the input of the last collective is ready */
-  cudaEvent_t inputs_ready;
+  /* events on the compute stream: the inputs of the last collective of gradients are ready; those of
+   * another collective */
+  cudaEvent_t inputs_ready, others_ready;
   /* event on the collective stream: the last collective is complete */
   cudaEvent_t done;
   void *low; /* (max_elements) bf16 send and receive buffer, or NULL */
@@ -130,6 +134,7 @@ static void close_comm(DeviceComm *w) {
   abort_comm(w);
   if (w->stream) cudaStreamSynchronize(w->stream);
   if (w->inputs_ready) cudaEventDestroy(w->inputs_ready);
+  if (w->others_ready) cudaEventDestroy(w->others_ready);
   if (w->done) cudaEventDestroy(w->done);
   if (w->stream) cudaStreamDestroy(w->stream);
   cudaFree(w->low);
@@ -144,6 +149,7 @@ static cudaError_t create_stream(DeviceComm *w) {
   cudaError_t e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
   if (!e) e = cudaStreamCreateWithPriority(&w->stream, cudaStreamNonBlocking, greatest);
   if (!e) e = cudaEventCreateWithFlags(&w->inputs_ready, cudaEventDisableTiming);
+  if (!e) e = cudaEventCreateWithFlags(&w->others_ready, cudaEventDisableTiming);
   if (!e) e = cudaEventCreateWithFlags(&w->done, cudaEventDisableTiming);
   if (!e && w->spec.bf16) e = cudaMalloc(&w->low, w->spec.max_elements * 2);
   if (!e) e = cudaEventRecord(w->inputs_ready, w->cuda->stream);
@@ -213,11 +219,12 @@ static Err open_comm(DeviceComm **out, const Backend *b, const char id[DEVICE_CO
   return ERR_OK;
 }
 
-/* Makes the next collective wait for the work enqueued on the compute stream so far. */
-static void begin_collective(DeviceComm *w) {
+/* Makes the next collective wait for the work enqueued on the compute stream so far, and records the
+ * event there. */
+static void begin_collective(DeviceComm *w, cudaEvent_t event) {
   Cuda *c = w->cuda;
-  cuda_note(c, "a collective", cudaEventRecord(w->inputs_ready, c->stream));
-  cuda_note(c, "a collective", cudaStreamWaitEvent(w->stream, w->inputs_ready, 0));
+  cuda_note(c, "a collective", cudaEventRecord(event, c->stream));
+  cuda_note(c, "a collective", cudaStreamWaitEvent(w->stream, event, 0));
 }
 
 static void end_collective(DeviceComm *w) {
@@ -241,7 +248,7 @@ static void cast_from_low(DeviceComm *w, float *x, size_t at, size_t n) {
 static void all_reduce(DeviceComm *w, float *x, size_t n) {
   int type = w->low ? NCCL_BF16 : NCCL_FLOAT;
   if (!lease_take(&w->lease)) return; /* The communicator was aborted. */
-  begin_collective(w);
+  begin_collective(w, w->inputs_ready);
   void *y = cast_to_low(w, x, n);
   note_result(w, "a gradient all-reduce",
               nccl.AllReduce(y, y, n, type, NCCL_ADD, w->comm, w->stream));
@@ -252,8 +259,8 @@ static void all_reduce(DeviceComm *w, float *x, size_t n) {
 
 static void all_reduce_doubles(DeviceComm *w, double *x, size_t n) {
   if (!lease_take(&w->lease)) return;
-  begin_collective(w);
-  note_result(w, "an all-reduce of losses",
+  begin_collective(w, w->others_ready);
+  note_result(w, "an all-reduce of losses or norms",
               nccl.AllReduce(x, x, n, NCCL_DOUBLE, NCCL_ADD, w->comm, w->stream));
   end_collective(w);
   release_comm(w);
@@ -272,7 +279,7 @@ static void reduce_scatter(DeviceComm *w, float *x, const size_t *off) {
   int type = w->low ? NCCL_BF16 : NCCL_FLOAT, rank = w->spec.rank;
   size_t wide = w->low ? 2 : 4, first = off[0], each = equal_piece_size(w, off);
   if (!lease_take(&w->lease)) return;
-  begin_collective(w);
+  begin_collective(w, w->inputs_ready);
   float *from = x + first;
   char *y = cast_to_low(w, from, off[w->spec.size] - first);
   if (each) {
@@ -295,21 +302,37 @@ static void reduce_scatter(DeviceComm *w, float *x, const size_t *off) {
   release_comm(w);
 }
 
-static void all_gather(DeviceComm *w, float *x, const size_t *off) {
+/* Gathers one range. Pieces of unequal size are a group of their own. */
+static void gather_range(DeviceComm *w, char *x, size_t width, const size_t *off) {
+  static const char what[] = "a weight all-gather";
   size_t each = equal_piece_size(w, off);
-  if (!lease_take(&w->lease)) return;
-  begin_collective(w);
+  int type = width == 2 ? NCCL_BF16 : NCCL_FLOAT;
   if (each) {
-    note_result(w, "a weight all-gather",
-                nccl.AllGather(x + off[w->spec.rank], x + off[0], each, NCCL_FLOAT, w->comm,
-                               w->stream));
-  } else {
+    note_result(w, what,
+                nccl.AllGather(x + off[w->spec.rank] * width, x + off[0] * width, each, type,
+                               w->comm, w->stream));
+    return;
+  }
+  note_result(w, what, nccl.GroupStart());
+  for (int r = 0; r < w->spec.size; r++) {
+    char *at = x + off[r] * width;
+    if (off[r + 1] > off[r])
+      note_result(w, what,
+                  nccl.Broadcast(at, at, off[r + 1] - off[r], type, r, w->comm, w->stream));
+  }
+  note_result(w, what, nccl.GroupEnd());
+}
+
+/* NCCL runs the calls of a group in few kernels; each call alone would cost its latency. */
+static void all_gather(DeviceComm *w, void *x, const DeviceGather *g) {
+  size_t stride = (size_t)w->spec.size + 1, at_once = GROUP_CALLS / (size_t)w->spec.size;
+  if (!at_once) at_once = 1;
+  if (!lease_take(&w->lease)) return;
+  begin_collective(w, w->others_ready);
+  for (size_t begin = 0; begin < g->ranges; begin += at_once) {
     note_result(w, "a weight all-gather", nccl.GroupStart());
-    for (int r = 0; r < w->spec.size; r++)
-      if (off[r + 1] > off[r])
-        note_result(w, "a weight all-gather",
-                    nccl.Broadcast(x + off[r], x + off[r], off[r + 1] - off[r], NCCL_FLOAT, r,
-                                   w->comm, w->stream));
+    for (size_t i = begin; i < g->ranges && i < begin + at_once; i++)
+      gather_range(w, x, g->width, g->off + i * stride);
     note_result(w, "a weight all-gather", nccl.GroupEnd());
   }
   end_collective(w);

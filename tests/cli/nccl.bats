@@ -64,12 +64,13 @@ setup() {
   kill_rank all-reduce:5 1 &  # that of the losses, in fp64
   kill_rank all-reduce:6 0 &
   kill_rank all-reduce:90 1 &  # between two parts of a graph
+  kill_rank all-reduce:4 0 $shard 32k &  # that of the squares
   kill_rank reduce-scatter:9 1 $shard 32k &
   kill_rank all-gather:9 0 $shard 32k &
   kill_rank reduce:8 0 $shard 16k &
   kill_rank broadcast:8 1 $shard 16k &
   wait
-  for call in all-reduce:5 all-reduce:6 all-reduce:90 reduce-scatter:9 all-gather:9 reduce:8 broadcast:8; do
+  for call in all-reduce:4 all-reduce:5 all-reduce:6 all-reduce:90 reduce-scatter:9 all-gather:9 reduce:8 broadcast:8; do
     status=$(cat "$T/status-$call") output=$(cat "$T/said-$call")
     failed_in_time
     one_error "rank [01] on .*: process [0-9]* died"

@@ -69,8 +69,8 @@ near() {
 # same A B: all arrays of the last checkpoints have the same bits
 same() {
   local file
-  for file in weights moment1 moment2; do
-    cmp "$T/$1/checkpoints/latest/$file.safetensors" "$T/$2/checkpoints/latest/$file.safetensors" || return 1
+  for file in "$T/$1"/checkpoints/latest/*.safetensors; do
+    cmp "$file" "$T/$2/checkpoints/latest/${file##*/}" || return 1
   done
 }
 

@@ -235,7 +235,9 @@ static void compare_rank(int r, double *least, double *most, int *used) {
 /* Returns true if NCCL reduces the gradients, and sums the losses with them. */
 static bool queues_buckets(void) {
   for (size_t i = 0; i < count; i++)
-    if (strncmp(spans[i].name, "queue all-reduce bucket", 23) == 0) return true;
+    if (strncmp(spans[i].name, "queue all-reduce bucket", 23) == 0 ||
+        strncmp(spans[i].name, "queue reduce-scatter bucket", 27) == 0)
+      return true;
   return false;
 }
 

@@ -302,39 +302,42 @@ static void reduce_scatter(DeviceComm *w, float *x, const size_t *off) {
   release_comm(w);
 }
 
-/* Gathers one range. Pieces of unequal size are a group of their own. */
-static void gather_range(DeviceComm *w, char *x, size_t width, const size_t *off) {
+/* Gathers one range, inside a group. Returns the number of calls. */
+static size_t gather_range(DeviceComm *w, char *x, size_t width, const size_t *off) {
   static const char what[] = "a weight all-gather";
-  size_t each = equal_piece_size(w, off);
+  size_t each = equal_piece_size(w, off), calls = 0;
   int type = width == 2 ? NCCL_BF16 : NCCL_FLOAT;
   if (each) {
     note_result(w, what,
                 nccl.AllGather(x + off[w->spec.rank] * width, x + off[0] * width, each, type,
                                w->comm, w->stream));
-    return;
+    return 1;
   }
-  note_result(w, what, nccl.GroupStart());
   for (int r = 0; r < w->spec.size; r++) {
     char *at = x + off[r] * width;
-    if (off[r + 1] > off[r])
-      note_result(w, what,
-                  nccl.Broadcast(at, at, off[r + 1] - off[r], type, r, w->comm, w->stream));
+    if (off[r + 1] == off[r]) continue;
+    note_result(w, what,
+                nccl.Broadcast(at, at, off[r + 1] - off[r], type, r, w->comm, w->stream));
+    calls++;
   }
-  note_result(w, what, nccl.GroupEnd());
+  return calls;
 }
 
 /* NCCL runs the calls of a group in few kernels; each call alone would cost its latency. */
 static void all_gather(DeviceComm *w, void *x, const DeviceGather *g) {
-  size_t stride = (size_t)w->spec.size + 1, at_once = GROUP_CALLS / (size_t)w->spec.size;
-  if (!at_once) at_once = 1;
+  size_t size = (size_t)w->spec.size, calls = 0;
   if (!lease_take(&w->lease)) return;
   begin_collective(w, w->others_ready);
-  for (size_t begin = 0; begin < g->ranges; begin += at_once) {
-    note_result(w, "a weight all-gather", nccl.GroupStart());
-    for (size_t i = begin; i < g->ranges && i < begin + at_once; i++)
-      gather_range(w, x, g->width, g->off + i * stride);
-    note_result(w, "a weight all-gather", nccl.GroupEnd());
+  note_result(w, "a weight all-gather", nccl.GroupStart());
+  for (size_t i = 0; i < g->ranges; i++) {
+    if (calls > 0 && calls + size > GROUP_CALLS) {
+      note_result(w, "a weight all-gather", nccl.GroupEnd());
+      note_result(w, "a weight all-gather", nccl.GroupStart());
+      calls = 0;
+    }
+    calls += gather_range(w, x, g->width, g->off + i * (size + 1));
   }
+  note_result(w, "a weight all-gather", nccl.GroupEnd());
   end_collective(w);
   release_comm(w);
 }

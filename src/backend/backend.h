@@ -80,6 +80,12 @@ typedef struct {
   size_t rows, d;
   float epsilon;
   Dropout drop; /* dropout of the branch before it is added to the residual */
+  /* The mask of the linear_relu_dropout that reads y, if fuses_linear_relu_dropout returned true;
+   * otherwise NULL. add_norm writes to it which elements that dropout keeps, 1 bit for each of
+   * rows * ahead_width: a layer norm waits for memory, so that drawing costs little there. */
+  uint8_t *ahead;
+  size_t ahead_width;
+  Dropout ahead_drop;
 } AddNorm;
 
 typedef enum {
@@ -339,6 +345,13 @@ typedef struct Backend {
   void (*ema)(const struct Backend *, float *e, const float *w, double keep, size_t n,
               const StepNumbers *now);
 
+  /* Computes y (rows, out) = linear followed by `activate` with ReLU, bias and mask, in one kernel.
+   * On entry the mask holds the bits of dropout (AddNorm.ahead). Call it only if
+   * fuses_linear_relu_dropout is not NULL and returns true; otherwise fusing is not faster. */
+  bool (*fuses_linear_relu_dropout)(const struct Backend *, size_t rows, size_t in, size_t out);
+  void (*linear_relu_dropout)(const struct Backend *, void *y, uint8_t *mask, const void *x,
+                              const void *w, const void *bias, size_t rows, size_t in,
+                              size_t out, Dropout);
   /* Computes dx (rows, in) = dy · w followed by activate_backward of ReLU, with dbias (in), in
    * one kernel. Call it only if fuses_relu is not NULL and returns true; otherwise fusing is not
    * faster. */

@@ -198,8 +198,9 @@ static void add_norm(const Backend *b, void *sum, void *y, float *stat, const vo
                      const void *branch, const float *gain, const float *bias,
                      const AddNorm *n) {
   double arrays = branch ? 4 : 2, rows = (double)n->rows, d = (double)n->d;
+  double ahead = n->ahead ? rows * (double)n->ahead_width / 8 : 0;
   TimedBackend *c =
-      begin_call(b, WORK_NORM, 0, count_bytes(b, arrays * rows * d) + 8 * rows + 8 * d);
+      begin_call(b, WORK_NORM, 0, count_bytes(b, arrays * rows * d) + 8 * rows + 8 * d + ahead);
   c->inner->add_norm(c->inner, sum, y, stat, x, branch, gain, bias, n);
   end_call(c);
 }
@@ -269,6 +270,16 @@ static void activate_backward(const Backend *b, void *dx, float *dbias, const vo
   TimedBackend *c = begin_call(b, WORK_ACTIVATE_BACKWARD, 0, bytes);
   c->inner->activate_backward(c->inner, dx, dbias, dy, kept, rows, width, kind, drop,
                               accumulate);
+  end_call(c);
+}
+
+static void linear_relu_dropout(const Backend *b, void *y, uint8_t *mask, const void *x,
+                                const void *w, const void *bias, size_t rows, size_t in,
+                                size_t out, Dropout drop) {
+  size_t n = rows * in + in * out + out + rows * out;
+  double bytes = count_bytes(b, (double)n) + 2 * (double)(rows * out) / 8;
+  TimedBackend *c = begin_gemm(b, WORK_LINEAR, rows, in, out, bytes);
+  c->inner->linear_relu_dropout(c->inner, y, mask, x, w, bias, rows, in, out, drop);
   end_call(c);
 }
 
@@ -387,6 +398,7 @@ static void replace_operations(TimedBackend *c) {
   b->attend_backward = attend_backward;
   b->activate = activate;
   b->activate_backward = activate_backward;
+  b->linear_relu_dropout = linear_relu_dropout;
   b->linear_relu_backward = linear_relu_backward;
   b->loss = loss;
   b->head_loss = head_loss;

@@ -17,6 +17,32 @@ const NormParams *transformer_norm(const Transformer *t, int stack, int junction
   return &t->at.layer[stack][s / per_layer].norm[s % per_layer];
 }
 
+/* Returns true if the first GEMM of the feed-forward sublayers and its activation are one
+ * operation. */
+static bool fuses_ffn(const Transformer *t, const FfnState *s, size_t tokens) {
+  const Backend *b = t->model.backend;
+  return s->mask && b->fuses_linear_relu_dropout &&
+         b->fuses_linear_relu_dropout(b, tokens, (size_t)t->config.d_model,
+                                      (size_t)t->config.ffn_dim);
+}
+
+static Dropout activation_dropout(const Transformer *t, StepKey key, int stack, int layer) {
+  return transformer_dropout(t, key, t->config.drop_activation, stack, layer, SITE_ACTIVATION);
+}
+
+/* Lets the junction before a feed-forward sublayer draw the bits of that sublayer's dropout, if the
+ * sublayer reads them. */
+static void draw_ahead(const Transformer *t, int stack, int junction, size_t tokens,
+                       StepKey key, AddNorm *n) {
+  int per_layer = stack ? 3 : 2, layer = junction / per_layer;
+  if (junction % per_layer != per_layer - 1) return;
+  const FfnState *s = &t->stack[stack].ffn[layer];
+  if (!fuses_ffn(t, s, tokens)) return;
+  n->ahead = s->mask;
+  n->ahead_width = (size_t)t->config.ffn_dim;
+  n->ahead_drop = activation_dropout(t, key, stack, layer);
+}
+
 /* Runs a junction: adds the output of the sublayer before it to the residual and applies the layer
  * norm. The next residual is the sum with pre-norm, the normalised sum with post-norm. */
 void transformer_add_norm(Transformer *t, Weights w, int stack, int junction, size_t tokens,
@@ -29,6 +55,7 @@ void transformer_add_norm(Transformer *t, Weights w, int stack, int junction, si
     n.drop = transformer_dropout(t, key, c->drop_residual, stack, before / per_layer,
                                  before % per_layer);
   if (junction == 0 && !c->pre_norm) return;
+  draw_ahead(t, stack, junction, tokens, key, &n);
   const NormParams *p = transformer_norm(t, stack, junction);
   const void *x = junction == 0 ? s->sum[0] : c->pre_norm ? s->sum[before] : s->y[before];
   t->model.backend->add_norm(t->model.backend, s->sum[junction], s->y[junction],
@@ -114,15 +141,19 @@ static void activate_ffn(Transformer *t, Weights w, const FfnParams *p, const Ff
                          const void *y, size_t tokens, Dropout drop) {
   const Backend *b = t->model.backend;
   size_t d = (size_t)t->config.d_model, ffn = (size_t)t->config.ffn_dim;
-  const void *bias = transformer_weight(t, w, p->up_bias);
+  const void *up = transformer_weight(t, w, p->up),
+             *bias = transformer_weight(t, w, p->up_bias);
   if (!t->model.training && t->config.activation == ACT_RELU && b->linear_relu) {
-    b->linear_relu(b, s->act, y, transformer_weight(t, w, p->up), bias, tokens, d, ffn);
+    b->linear_relu(b, s->act, y, up, bias, tokens, d, ffn);
+    return;
+  }
+  if (fuses_ffn(t, s, tokens)) {
+    b->linear_relu_dropout(b, s->act, s->mask, y, up, bias, tokens, d, ffn, drop);
     return;
   }
   /* With ReLU only a mask is saved for backward, so b->activate can add the bias; otherwise the
    * sum including the bias must be saved. */
-  b->linear(b, s->up, y, transformer_weight(t, w, p->up), s->mask ? NULL : bias, tokens, d,
-            ffn);
+  b->linear(b, s->up, y, up, s->mask ? NULL : bias, tokens, d, ffn);
   b->activate(b, s->act, s->mask, s->up, s->mask ? bias : NULL, tokens, ffn,
               t->config.activation, drop);
 }
@@ -133,9 +164,7 @@ void transformer_ffn(Transformer *t, Weights w, int stack, int layer, const void
   const FfnParams *p = &t->at.layer[stack][layer].ffn;
   FfnState *s = &t->stack[stack].ffn[layer];
   size_t d = (size_t)t->config.d_model, ffn = (size_t)t->config.ffn_dim;
-  activate_ffn(
-      t, w, p, s, y, tokens,
-      transformer_dropout(t, key, t->config.drop_activation, stack, layer, SITE_ACTIVATION));
+  activate_ffn(t, w, p, s, y, tokens, activation_dropout(t, key, stack, layer));
   b->linear(b, t->branch, s->act, transformer_weight(t, w, p->down),
             transformer_weight(t, w, p->down_bias), tokens, ffn, d);
 }

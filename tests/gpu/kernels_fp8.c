@@ -103,7 +103,7 @@ static Dropout make_dropout(float rate) {
 
 static void check_norm(size_t rows, size_t d, float rate) {
   BEGIN("add_norm to fp8, %zu rows, d %zu, rate %g", rows, d, (double)rate);
-  AddNorm n = {rows, d, 1e-5f, make_dropout(rate)};
+  AddNorm n = {.rows = rows, .d = d, .epsilon = 1e-5f, .drop = make_dropout(rate)};
   Array *x = array_draw(TYPE_BF16, rows * d, 1), *branch = array_draw(TYPE_BF16, rows * d, 1);
   Array *gain = array_draw(TYPE_F32, d, 1), *bias = array_draw(TYPE_F32, d, 1);
   Array *sum[2], *y[2], *stat[2];

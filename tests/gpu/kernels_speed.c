@@ -144,6 +144,21 @@ static void speed_rows(Type type) {
        kernel_activate(type, act, mask, up, NULL, ROWS, FF, ACT_RELU, drop, 0));
   TIME("relu with its mask and a bias", 2 * wide * size + wide / 8,
        kernel_activate(type, act, mask, up, low, ROWS, FF, ACT_RELU, drop, 0));
+  an.ahead = mask;
+  an.ahead_width = FF;
+  an.ahead_drop = drop;
+  TIME("add_norm that draws the bits of relu", 4 * n * size + wide / 8,
+       kernel_add_norm(type, sum, y, stat, x, branch, gain, bias, &an, 0));
+  TIME("draw_bits", wide / 8, kernel_draw_bits(mask, wide, drop, 0));
+  if (kernel_fuses_relu(type, ROWS, FF, D)) {
+    TIME("linear_relu_dropout", (n + wide + FF * D) * size + wide / 4,
+         kernel_linear_relu_dropout(type, act, mask, x, low, low, ROWS, D, FF, drop, 0));
+    void *more_work = take(kernel_linear_relu_backward_work(ROWS, FF));
+    TIME("linear_relu_backward", (n + wide + FF * D) * size + wide / 8,
+         kernel_linear_relu_backward(type, act, table, x, low, mask, ROWS, FF, D, drop, false,
+                                     more_work, 0));
+    MUST(cudaFree(more_work));
+  }
   TIME("relu_back", 2 * wide * size + wide / 8,
        kernel_activate_backward(type, act, NULL, act, mask, ROWS, FF, ACT_RELU, drop, true,
                                 NULL, 0));

@@ -487,6 +487,73 @@ static void test_linear_relu_backward_matches_two_operations(void **state) {
   assert_int_equal(fused, 2 * 3);
 }
 
+/* Compares linear_relu_dropout, with bits from add_norm, with linear and activate on the same GPU. */
+static void check_relu_forward(const Backend *b, const size_t shape[3], float rate,
+                               size_t askew) {
+  size_t rows = shape[0], out = shape[1], in = shape[2], bytes = rows * out / 8, differ = 0;
+  float *x = draw_many(rows * in), *w = draw_many(in * out), *bias = draw(out + 8),
+        *ones = draw(in), *y[2] = {draw_many(rows * out), draw_many(rows * out)};
+  static const uint64_t key = 99;
+  uint8_t *mask[2], *mask_at;
+  ok(b->alloc(b, &mask_at, bytes));
+  Dropout drop = {.key = upload_key(b, &key), .site = 5, .rate = rate};
+  const char *bias_at = upload(b, bias, out + 8, true);
+  void *x_at = upload(b, x, rows * in, true), *w_at = upload(b, w, in * out, true),
+       *gain_at = upload(b, ones, in, false), *norm_at = upload(b, x, rows * in, true),
+       *stat_at = upload(b, y[0], 2 * rows, false);
+  const void *from = bias_at + askew * type_size(b->type); /* an unaligned bias */
+  AddNorm n = {.rows = rows, .d = in, .epsilon = 1e-6f, .ahead = mask_at, .ahead_width = out};
+  n.ahead_drop = drop;
+  for (int way = 0; way < 2; way++) {
+    void *y_at = upload(b, y[way], rows * out, true);
+    if (way == 0) {
+      b->add_norm(b, NULL, norm_at, stat_at, x_at, NULL, gain_at, gain_at, &n);
+      b->linear_relu_dropout(b, y_at, mask_at, norm_at, w_at, from, rows, in, out, drop);
+    } else {
+      b->linear(b, y_at, norm_at, w_at, NULL, rows, in, out);
+      b->activate(b, y_at, mask_at, y_at, from, rows, out, ACT_RELU, drop);
+    }
+    ok(mem_alloc(&mask[way], bytes, 1));
+    ok(b->get(b, mask[way], mask_at, bytes));
+    download(b, y[way], y_at, rows * out, true);
+    b->release(b, y_at);
+  }
+  for (size_t i = 0; i < bytes; i++)
+    for (int bit = mask[0][i] ^ mask[1][i]; bit; bit &= bit - 1) differ++;
+  /* A sum next to 0 may have another sign with another order of additions. */
+  double off = apart(y[0], y[1], rows * out);
+  if (!(off < 1.5 * rounding[b->type] && differ <= rows * out / 2000))
+    fail_msg("%s: %zu rows, %zu in, %zu out: off by %g, %zu bits differ", b->about, rows, in,
+             out, off, differ);
+  const void *all[] = {mask_at, drop.key, x_at, w_at, gain_at, norm_at, stat_at, bias_at};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    b->release(b, (void *)(uintptr_t)all[i]);
+  mem_free(x), mem_free(w), mem_free(bias), mem_free(ones);
+  for (int way = 0; way < 2; way++) mem_free(y[way]), mem_free(mask[way]);
+}
+
+static void test_linear_relu_matches_two_operations(void **state) {
+  (void)state;
+  int fused = 0;
+  for (int p = 0; p < 3; p++) {
+    static const size_t shape[][3] = {{16411, 512, 512}, {8200, 1024, 1024}, {4099, 2048, 576}};
+    Backend b;
+    open_gpu(&b, precisions[p]);
+    assert_false(
+        b.fuses_linear_relu_dropout(&b, 100, 512, 512)); /* too small for the fused kernel */
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+      if (!b.fuses_linear_relu_dropout(&b, shape[i][0], shape[i][2], shape[i][1])) continue;
+      check_relu_forward(&b, shape[i], 0.1f, 0);
+      check_relu_forward(&b, shape[i], 0, 0);
+      check_relu_forward(&b, shape[i], 0.3f, 1);
+      fused++;
+    }
+    backend_close(&b);
+  }
+  if (fused == 0) skip(); /* only Hopper GPUs have the fused kernel */
+  assert_int_equal(fused, 2 * 3);
+}
+
 static void test_memory_copies_and_errors(void **state) {
   (void)state;
   Backend b;
@@ -623,6 +690,7 @@ int main(void) {
   backend_close(&b);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_linear_relu_backward_matches_two_operations),
+      cmocka_unit_test(test_linear_relu_matches_two_operations),
       cmocka_unit_test(test_memory_copies_and_errors),
       cmocka_unit_test(test_ops_match_reference_in_all_types),
       cmocka_unit_test(test_linear_tf32_rounds_operands),

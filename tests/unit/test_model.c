@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/dropout.h"
 #include "base/mem.h"
 #include "format/safetensors.h"
 #include "model/transformer.h"
@@ -232,6 +233,67 @@ static void relu_back(const Backend *b, void *dx, float *dbias, const void *dy, 
   b->linear_dx(b, dx, dy, w, rows, in, out, false);
   b->activate_backward(b, dx, dbias, dx, mask, rows, in, ACT_RELU, drop, add);
   fused++;
+}
+
+/* A device's linear_relu_dropout, composed of the two separate operations, and the layer norm that draws the
+ * bits for it: it fills the mask, which linear_relu_dropout must receive. */
+static void (*plain_norm)(const Backend *, void *, void *, float *, const void *, const void *,
+                          const float *, const float *, const AddNorm *);
+static int fused_forward;
+static bool fuses_forward_some(const Backend *b, size_t rows, size_t in, size_t out) {
+  return fuses_some(b, rows, out, in);
+}
+static bool fuses_forward_all(const Backend *b, size_t rows, size_t in, size_t out) {
+  return fuses_all(b, rows, out, in);
+}
+static void norm_ahead(const Backend *b, void *sum, void *y, float *stat, const void *x,
+                       const void *branch, const float *gain, const float *bias,
+                       const AddNorm *n) {
+  plain_norm(b, sum, y, stat, x, branch, gain, bias, n);
+  if (!n->ahead) return;
+  assert_int_equal(n->ahead_width, 24);
+  memset(n->ahead, 0, n->rows * n->ahead_width / 8);
+  for (size_t i = 0; i < n->rows * n->ahead_width; i++)
+    if (dropout_factor(n->ahead_drop, i) != 0) n->ahead[i / 8] |= (uint8_t)(1 << i % 8);
+}
+static void relu_forth(const Backend *b, void *y, uint8_t *mask, const void *x, const void *w,
+                       const void *bias, size_t rows, size_t in, size_t out, Dropout drop) {
+  for (size_t i = 0; i < rows * out; i++)
+    assert_int_equal(mask[i / 8] >> i % 8 & 1, dropout_factor(drop, i) != 0);
+  b->linear(b, y, x, w, NULL, rows, in, out);
+  b->activate(b, y, mask, y, bias, rows, out, ACT_RELU, drop);
+  fused_forward++;
+}
+
+static void test_model_fused_forward_relu_same_bits(void **state) {
+  (void)state;
+  static const struct {
+    const char *form;
+    bool (*fuses)(const Backend *, size_t, size_t, size_t);
+    int calls; /* number of calls in two steps */
+    float rate;
+  } cases[] = {{"pre", fuses_forward_some, 4, 0.3f},
+               {"pre", fuses_forward_all, 8, 0.3f},
+               {"pre", fuses_forward_all, 8, 0},
+               {"post", fuses_forward_all, 0, 0.3f}};
+  for (int i = 0; i < 4; i++) {
+    Fixture f[2];
+    fused_forward = 0;
+    for (int one = 0; one < 2; one++) {
+      open_fixture(&f[one], cases[i].form, true);
+      if (one) f[1].backend.fuses_linear_relu_dropout = cases[i].fuses;
+      plain_norm = f[one].backend.add_norm;
+      f[one].backend.add_norm = norm_ahead;
+      f[one].backend.linear_relu_dropout = relu_forth;
+      f[one].t.config.drop_activation = cases[i].rate;
+      for (int step = 0; step < 2; step++)
+        transformer_step(&f[one].t, (Weights){f[one].w, f[one].w}, f[one].g, &batch,
+                         (StepKey){7, true, step == 0}, 0.1f, 1, NULL, NULL);
+    }
+    assert_int_equal(fused_forward, cases[i].calls);
+    assert_memory_equal(f[0].g, f[1].g, f[0].t.model.params.padded * sizeof(float));
+    close_fixture(&f[0]), close_fixture(&f[1]);
+  }
 }
 
 static void test_model_fused_relu_same_bits(void **state) {
@@ -522,6 +584,7 @@ int main(void) {
       cmocka_unit_test(test_model_preset_base_has_reference_size),
       cmocka_unit_test(test_dropout_same_key_same_mask_everywhere),
       cmocka_unit_test(test_model_fused_relu_same_bits),
+      cmocka_unit_test(test_model_fused_forward_relu_same_bits),
       cmocka_unit_test(test_model_padding_changes_nothing),
       cmocka_unit_test(test_model_gradients_are_announced_when_complete),
       cmocka_unit_test(test_model_announce_without_batch_has_order_of_backward),

@@ -205,6 +205,36 @@ static void test_timed_linear_relu_backward_counts_as_dgrad(void **state) {
   timed_close(&c);
 }
 
+/* A fake fused linear_relu_dropout of a device. */
+static void relu_forth(const Backend *b, void *y, uint8_t *mask, const void *x, const void *w,
+                       const void *bias, size_t rows, size_t in, size_t out, Dropout drop) {
+  b->linear(b, y, x, w, NULL, rows, in, out);
+  b->activate(b, y, mask, y, bias, rows, out, ACT_RELU, drop);
+}
+
+static void test_timed_linear_relu_counts_as_linear(void **state) {
+  (void)state;
+  TimedBackend c;
+  Backend inner;
+  float x[6] = {1, 0, -1, 0, 1, 0}, w[24], bias[8] = {0}, y[16], gain[3] = {0}, stat[4];
+  uint8_t mask[2], bits[2];
+  AddNorm n = {.rows = 2, .d = 3, .epsilon = 1e-6f, .ahead = bits, .ahead_width = 8};
+  for (int i = 0; i < 24; i++) w[i] = (float)(i % 5);
+  bias[7] = -9;
+  open_timed(&c, &inner);
+  const Backend *b = &c.backend;
+  assert_null(b->fuses_linear_relu_dropout); /* The CPU backend does not fuse this operation. */
+  inner.linear_relu_dropout = relu_forth;
+  timed_begin(&c);
+  b->linear_relu_dropout(b, y, mask, x, w, bias, 2, 3, 8, (Dropout){0});
+  b->add_norm(b, NULL, x, stat, x, NULL, gain, gain, &n);
+  OK(timed_end(&c));
+  assert_true(y[3] == 3 && y[0] == 0 && y[15] == 0 && y[9] == 4);
+  assert_work(&c, WORK_LINEAR, 1, 2 * 2 * 3 * 8, 4 * (6 + 24 + 8 + 16) + 2 * 16 / 8);
+  assert_work(&c, WORK_NORM, 1, 0, 4 * 2 * 6 + 8 * 2 + 8 * 3 + 16 / 8);
+  timed_close(&c);
+}
+
 static void test_timed_other_operations_count_bytes(void **state) {
   (void)state;
   TimedBackend c;
@@ -413,6 +443,7 @@ int main(void) {
       cmocka_unit_test(test_timed_device_uses_its_events),
       cmocka_unit_test(test_timed_attention_counts_visible_pairs),
       cmocka_unit_test(test_timed_linear_relu_backward_counts_as_dgrad),
+      cmocka_unit_test(test_timed_linear_relu_counts_as_linear),
       cmocka_unit_test(test_timed_other_operations_count_bytes),
       cmocka_unit_test(test_timed_step_has_same_bits_and_known_counts),
       cmocka_unit_test(test_timed_list_records_calls_up_to_its_limit),

@@ -306,6 +306,25 @@ static bool fuses_relu(const Backend *b, size_t rows, size_t in, size_t out) {
          kernel_fuses_relu(b->type, rows, in, out);
 }
 
+static bool fuses_linear_relu_dropout(const Backend *b, size_t rows, size_t in, size_t out) {
+  return fuses_relu(b, rows, out, in);
+}
+
+static void linear_relu_dropout(const Backend *b, void *y, uint8_t *mask, const void *x,
+                                const void *w, const void *bias, size_t rows, size_t in,
+                                size_t out, Dropout drop) {
+  Cuda *c = cuda_of(b);
+  uintptr_t at = (uintptr_t)y | (uintptr_t)mask | (uintptr_t)x | (uintptr_t)w | (uintptr_t)bias;
+  if (at % 16) {
+    linear(b, y, x, w, NULL, rows, in, out);
+    activate(b, y, mask, y, bias, rows, out, ACT_RELU, drop);
+    return;
+  }
+  cuda_note(
+      c, "linear_relu_dropout",
+      kernel_linear_relu_dropout(c->type, y, mask, x, w, bias, rows, in, out, drop, c->stream));
+}
+
 static void linear_relu_backward(const Backend *b, void *dx, float *dbias, const void *dy,
                                  const void *w, const uint8_t *mask, size_t rows, size_t in,
                                  size_t out, Dropout drop, bool accumulate) {
@@ -442,6 +461,8 @@ static void fill_table(Backend *b) {
   b->max_top_k = KERNEL_MAX_TOP_K;
   b->activate = activate;
   b->activate_backward = activate_backward;
+  b->fuses_linear_relu_dropout = fuses_linear_relu_dropout;
+  b->linear_relu_dropout = linear_relu_dropout;
   b->fuses_relu = fuses_relu;
   b->linear_relu_backward = linear_relu_backward;
   b->loss = loss;

@@ -192,21 +192,12 @@ static inline Drop drop_of(Dropout d) {
   return drop;
 }
 
-/* Calls Philox for N counters, group + i * STEP, round by round, because they share the key
- * schedule. Element 8 * group + e is decided by half e % 2 (0: low) of word e / 2. */
-template <int N, int STEP>
-static __device__ __forceinline__ void drop_words(uint32_t (&word)[N][4], const Drop &drop,
-                                                  uint64_t group) {
+/* Applies the rounds of Philox to N counters with the key of `drop`, round by round, because they
+ * share the key schedule. */
+template <int N>
+static __device__ __forceinline__ void run_philox(uint32_t (&word)[N][4], const Drop &drop) {
   uint64_t key = __ldg(drop.key);
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-#pragma unroll
-  for (int i = 0; i < N; i++) {
-    uint64_t at = group + (uint64_t)i * STEP;
-    word[i][0] = (uint32_t)at;
-    word[i][1] = (uint32_t)(at >> 32);
-    word[i][2] = drop.site;
-    word[i][3] = 0;
-  }
 #pragma unroll
   for (int round = 0; round < PHILOX_ROUNDS; round++) {
 #pragma unroll
@@ -215,6 +206,22 @@ static __device__ __forceinline__ void drop_words(uint32_t (&word)[N][4], const 
     }
     philox_next_key(k0, k1);
   }
+}
+
+/* Calls Philox for N counters, group + i * STEP. Element 8 * group + e is decided by half e % 2
+ * (0: low) of word e / 2. */
+template <int N, int STEP>
+static __device__ __forceinline__ void drop_words(uint32_t (&word)[N][4], const Drop &drop,
+                                                  uint64_t group) {
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    uint64_t at = group + (uint64_t)i * STEP;
+    word[i][0] = (uint32_t)at;
+    word[i][1] = (uint32_t)(at >> 32);
+    word[i][2] = drop.site;
+    word[i][3] = 0;
+  }
+  run_philox(word, drop);
 }
 
 /* Returns true if element i of eight is kept. Its 16 bits are compared in the upper half of a
@@ -231,6 +238,44 @@ static __device__ __forceinline__ uint32_t keep8(const Drop &drop, uint64_t grou
 #pragma unroll
   for (int i = 0; i < 8; i++) keep |= is_kept(word[0], i, drop) ? 1u << i : 0;
   return keep;
+}
+
+/* Returns a byte: bit 2 i + h is the highest bit of half h (0: low) of word i. */
+static __device__ __forceinline__ uint32_t pack_signs(uint32_t a, uint32_t b, uint32_t c,
+                                                      uint32_t d) {
+  uint32_t low, high; /* four bytes, 0 or -1, for two words */
+  asm("prmt.b32 %0, %1, %2, 0xfdb9;" : "=r"(low) : "r"(a), "r"(b));
+  asm("prmt.b32 %0, %1, %2, 0xfdb9;" : "=r"(high) : "r"(c), "r"(d));
+  /* dot products with the bytes -1, -2, -4, -8 and -16, -32, -64, -128 */
+  return (uint32_t)__dp4a((int)high, (int)0x80c0e0f0u, __dp4a((int)low, (int)0xf8fcfeffu, 0));
+}
+
+/* Returns a mask: bit i is set if element 32 * at + i is kept; the threshold is not 0. The same
+ * bits as of keep8 with fewer instructions. */
+static __device__ __forceinline__ uint32_t keep32(const Drop &drop, uint64_t at) {
+  /* An element is kept if the sum of its 16 bits and `rest`, 65536 - threshold, has a carry: if at
+   * least two of the highest bits of both and of the sum of their other bits are set. */
+  const uint32_t others = 0x7fff7fff, rest = (65536 - drop.threshold) * 0x10001u;
+  uint32_t word[4][4], byte[4];
+  /* Groups 4 * at … have the same upper half of the counter, which the first rounds share. */
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    word[i][0] = (uint32_t)at << 2 | i;
+    word[i][1] = (uint32_t)(at >> 30);
+    word[i][2] = drop.site;
+    word[i][3] = 0;
+  }
+  run_philox(word, drop);
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      uint32_t x = word[i][j], sum = (x & others) + (rest & others);
+      word[i][j] = (x & rest) | (sum & (x | rest));
+    }
+    byte[i] = pack_signs(word[i][0], word[i][1], word[i][2], word[i][3]);
+  }
+  return byte[0] | byte[1] << 8 | byte[2] << 16 | byte[3] << 24;
 }
 
 /* Applies dropout to the elements 8 * group … 8 * group + 7 of a site: sets them to 0 or scales

@@ -100,6 +100,16 @@ static __device__ __forceinline__ void tile_multicast(uint32_t to, const CUtenso
       : "memory");
 }
 
+/* Starts a copy of `bytes` contiguous bytes, a multiple of 16, to shared memory of this block. */
+static __device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_t bytes,
+                                                 uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+      "[%3];" ::"r"(to),
+      "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 /* ---- warp groups ---- */
 
 /* Set the number of registers per thread, for a whole warp group. */
@@ -145,7 +155,7 @@ static __device__ __forceinline__ void wgmma_wait(void) {
 #define F4(i)  "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
 #define F16(i) F4(i), F4(i + 4), F4(i + 8), F4(i + 12)
 #define F64(i) F16(i), F16(i + 16), F16(i + 32), F16(i + 48)
-#define WGMMA(TYPE)                                                                          \
+#define WGMMA(TYPE, TRANS)                                                                   \
   asm volatile(                                                                              \
       "{\n"                                                                                  \
       ".reg .pred more;\n"                                                                   \
@@ -159,26 +169,37 @@ static __device__ __forceinline__ void wgmma_wait(void) {
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "     \
       "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "     \
       "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, " \
-      "%124, %125, %126, %127}, %128, %129, more, 1, 1, 0, 1;\n"                             \
+      "%124, %125, %126, %127}, %128, %129, more, 1, 1, 0, " TRANS                           \
+      ";\n"                                                                                  \
       "}\n"                                                                                  \
       : F64(0), F64(64)                                                                      \
       : "l"(a), "l"(b), "r"((int)add))
 
 /* Starts c (64, 256) = a (64, 16) · b (16, 256), + c if `add`; a is stored along the summed
- * dimension, b across it. Warp w holds rows 16 w …; a lane holds the elements that `mma` of
- * mma.cuh describes, c[4 i] … for columns 8 i …. The result is valid after wgmma_commit and
- * wgmma_wait. */
-template <typename T>
+ * dimension, b along it (ALONG) or across it. Warp w holds rows 16 w …; a lane holds the elements
+ * that `mma` of mma.cuh describes, c[4 i] … for columns 8 i …. The result is valid after
+ * wgmma_commit and wgmma_wait. */
+template <typename T, bool ALONG>
 static __device__ __forceinline__ void wgmma(float (&c)[128], uint64_t a, uint64_t b, bool add);
 template <>
-__device__ __forceinline__ void wgmma<__nv_bfloat16>(float (&c)[128], uint64_t a, uint64_t b,
-                                                     bool add) {
-  WGMMA("bf16");
+__device__ __forceinline__ void wgmma<__nv_bfloat16, false>(float (&c)[128], uint64_t a,
+                                                            uint64_t b, bool add) {
+  WGMMA("bf16", "1");
 }
 template <>
-__device__ __forceinline__ void wgmma<__half>(float (&c)[128], uint64_t a, uint64_t b,
-                                              bool add) {
-  WGMMA("f16");
+__device__ __forceinline__ void wgmma<__nv_bfloat16, true>(float (&c)[128], uint64_t a,
+                                                           uint64_t b, bool add) {
+  WGMMA("bf16", "0");
+}
+template <>
+__device__ __forceinline__ void wgmma<__half, false>(float (&c)[128], uint64_t a, uint64_t b,
+                                                     bool add) {
+  WGMMA("f16", "1");
+}
+template <>
+__device__ __forceinline__ void wgmma<__half, true>(float (&c)[128], uint64_t a, uint64_t b,
+                                                    bool add) {
+  WGMMA("f16", "0");
 }
 #undef WGMMA
 #undef F64

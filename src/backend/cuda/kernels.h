@@ -114,6 +114,16 @@ cudaError_t kernel_relu_backward_fp8(Fp8Rows to, void *dx, float *dbias, const v
                                      const uint8_t *mask, size_t rows, size_t width, Dropout,
                                      bool add, void *work, cudaStream_t);
 
+/* Backend.linear_relu_dropout, only if kernel_fuses_relu(type, rows, out, in) returns true and all arrays are
+ * 16-byte aligned; mask holds the bits of dropout. An element of the sum is rounded before the bias
+ * is added, and again before it is scaled. */
+cudaError_t kernel_linear_relu_dropout(Type, void *y, uint8_t *mask, const void *x,
+                                       const void *w, const void *bias, size_t rows, size_t in,
+                                       size_t out, Dropout, cudaStream_t);
+/* bits (n / 8): bit i of a byte is set if dropout keeps element i of its eight. n is a multiple of 32,
+ * and bits is aligned to 4 bytes. */
+cudaError_t kernel_draw_bits(uint8_t *bits, size_t n, Dropout, cudaStream_t);
+
 /* Backend.linear_relu_backward, only if kernel_fuses_relu returns true: bf16 and fp16 on Hopper,
  * `in` a multiple of 256, `out` a multiple of 64 and at least 512, all arrays 16-byte aligned.
  * dbias sums dx as stored, after rounding. */

@@ -60,6 +60,10 @@ static __device__ __forceinline__ void put4(uint32_t at, uint32_t x) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
 }
 
+static __device__ __forceinline__ void put1(uint32_t at, uint32_t x) {
+  asm volatile("st.shared.u8 [%0], %1;" ::"r"(at), "r"(x) : "memory");
+}
+
 /* Stores 16 bytes to global memory with one instruction. */
 static __device__ __forceinline__ void write16(void *to, uint4 x) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y),

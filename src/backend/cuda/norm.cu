@@ -36,14 +36,27 @@ static __device__ __forceinline__ void convert_row(uint8_t *to, float *scale,
   if (c == 0) *scale = most / FP8_LARGEST;
 }
 
+/* The bits of a later dropout: `words` words of 32 elements for each row; or none (NULL). */
+struct Ahead {
+  uint32_t *bits;
+  uint32_t words;
+  Drop drop;
+};
+
+static Ahead ahead_of(const AddNorm *n) {
+  return {(uint32_t *)n->ahead, (uint32_t)(n->ahead_width / 32), drop_of(n->ahead_drop)};
+}
+
 /* Residual and layer norm. Rows are processed from the last to the first, here and in the
  * backward: the preceding GEMM may have left the last rows in L2. sum may be x: each thread loads
- * an element before storing it. FP8 (T is bf16): converts the stored y too; otherwise `to` is not
- * used. */
-template <typename T, int WARPS, int VECS, bool FP8>
-static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
-    add_norm(T *sum, T *y, float *stat, const T *x, const T *branch, const float *gain,
-             const float *bias, size_t rows, size_t d, float epsilon, Drop drop, Fp8Rows to) {
+ * an element before storing it. DRAWS (one warp per row): also draws the bits of `ahead`, while the
+ * row is on its way from memory. FP8 (T is bf16): converts the stored y too, to `to`. */
+template <typename T, int WARPS, int VECS, bool DRAWS, bool FP8>
+static __device__ __forceinline__ void norm_row(T *sum, T *y, float *stat, const T *x,
+                                                const T *branch, const float *gain,
+                                                const float *bias, size_t rows, size_t d,
+                                                float epsilon, const Drop &drop,
+                                                const Ahead &ahead, const Fp8Rows &to) {
   const size_t per_block = BLOCK_WARPS / WARPS;
   size_t lane = WARPS == 1 ? threadIdx.x % 32 : threadIdx.x;
   size_t r = (gridDim.x - 1 - blockIdx.x) * per_block + (WARPS == 1 ? threadIdx.x / 32 : 0);
@@ -58,6 +71,11 @@ static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
     if (c >= d) continue;
     in_x[i].load(x + at);
     if (branch) in_branch[i].load(branch + at);
+  }
+  if constexpr (DRAWS) {
+#pragma unroll 1
+    for (uint32_t i = (uint32_t)lane; i < ahead.words; i += 32)
+      ahead.bits[r * ahead.words + i] = keep32(ahead.drop, r * ahead.words + i);
   }
   float v[VECS][8], total = 0;
 #pragma unroll
@@ -111,6 +129,32 @@ static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
   }
   if constexpr (FP8)
     convert_row<WARPS, VECS, WARPS * 256>(to.x + r * d, to.scale + r, in_x, lane * 8, d);
+}
+
+template <typename T, int WARPS, int VECS>
+static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
+    add_norm(T *sum, T *y, float *stat, const T *x, const T *branch, const float *gain,
+             const float *bias, size_t rows, size_t d, float epsilon, Drop drop) {
+  norm_row<T, WARPS, VECS, false, false>(sum, y, stat, x, branch, gain, bias, rows, d, epsilon,
+                                         drop, Ahead(), Fp8Rows());
+}
+
+template <typename T, int VECS>
+static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
+    add_norm_drawing(T *sum, T *y, float *stat, const T *x, const T *branch, const float *gain,
+                     const float *bias, size_t rows, size_t d, float epsilon, Drop drop,
+                     Ahead ahead) {
+  norm_row<T, 1, VECS, true, false>(sum, y, stat, x, branch, gain, bias, rows, d, epsilon, drop,
+                                    ahead, Fp8Rows());
+}
+
+template <int WARPS, int VECS>
+static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
+    add_norm_fp8(__nv_bfloat16 *sum, __nv_bfloat16 *y, float *stat, const __nv_bfloat16 *x,
+                 const __nv_bfloat16 *branch, const float *gain, const float *bias, size_t rows,
+                 size_t d, float epsilon, Drop drop, Fp8Rows to) {
+  norm_row<__nv_bfloat16, WARPS, VECS, false, true>(sum, y, stat, x, branch, gain, bias, rows,
+                                                    d, epsilon, drop, Ahead(), to);
 }
 
 /* For any d and alignment: uses one block per row and makes three passes over the row. */
@@ -452,11 +496,11 @@ cudaError_t kernel_add_norm_fp8(Fp8Rows to, void *sum, void *y, float *stat, con
         n->epsilon, drop_of(n->drop), to);
   };
   if (n->d <= 1024)
-    launch(add_norm<T, 1, 4, true>, 4);
+    launch(add_norm_fp8<1, 4>, 4);
   else if (n->d <= 2048)
-    launch(add_norm<T, 4, 2, true>, 1);
+    launch(add_norm_fp8<4, 2>, 1);
   else
-    launch(add_norm<T, 4, 4, true>, 1);
+    launch(add_norm_fp8<4, 4>, 1);
   return cudaGetLastError();
 }
 
@@ -467,30 +511,42 @@ cudaError_t kernel_add_norm(Type type, void *sum, void *y, float *stat, const vo
   Drop drop = drop_of(n->drop);
   size_t rows = n->rows, d = n->d;
   bool fast = is_fast_norm(sum, y, x, branch, gain, bias, d);
+  bool draws =
+      n->ahead && n->ahead_drop.rate != 0 && fast && type != TYPE_F32 && d > 256 && d <= 1024;
+  if (n->ahead && !draws) {
+    cudaError_t err = kernel_draw_bits(n->ahead, rows * n->ahead_width, n->ahead_drop, stream);
+    if (err) return err;
+  }
   return with_type(type, [&](auto t) {
     typedef decltype(t) T;
-    auto launch = [&](auto kernel, size_t per_block) {
+    auto launch = [&](auto kernel, size_t per_block, auto... more) {
       kernel<<<blocks_for(rows, per_block), BLOCK_WARPS * 32, 0, stream>>>(
           (T *)sum, (T *)y, stat, (const T *)x, (const T *)branch, gain, bias, rows, d,
-          n->epsilon, drop, Fp8Rows());
+          n->epsilon, drop, more...);
     };
+    if constexpr (sizeof(T) == 2) {
+      if (draws) {
+        launch(d <= 512 ? add_norm_drawing<T, 2> : add_norm_drawing<T, 4>, 4, ahead_of(n));
+        return;
+      }
+    }
     if (!fast)
       add_norm_plain<T><<<(unsigned)rows, 256, 0, stream>>>((T *)sum, (T *)y, stat,
                                                             (const T *)x, (const T *)branch,
                                                             gain, bias, d, n->epsilon, drop);
     else if (d <= 256)
-      launch(add_norm<T, 1, 1, false>, 4);
+      launch(add_norm<T, 1, 1>, 4);
     else if (d <= 512)
-      launch(add_norm<T, 1, 2, false>, 4);
+      launch(add_norm<T, 1, 2>, 4);
     /* a row of at most 1024 elements of 2 bytes fits into the registers of a warp */
     else if (d <= 1024 && sizeof(T) == 2)
-      launch(add_norm<T, 1, 4, false>, 4);
+      launch(add_norm<T, 1, 4>, 4);
     else if (d <= 1024)
-      launch(add_norm<T, 4, 1, false>, 1);
+      launch(add_norm<T, 4, 1>, 1);
     else if (d <= 2048)
-      launch(add_norm<T, 4, 2, false>, 1);
+      launch(add_norm<T, 4, 2>, 1);
     else
-      launch(add_norm<T, 4, 4, false>, 1);
+      launch(add_norm<T, 4, 4>, 1);
   });
 }
 

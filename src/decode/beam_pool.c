@@ -43,6 +43,8 @@ size_t beam_pool_default_streams(const Backend *b) {
   if (!b->open_stream) return 1;
   if (wanted && wanted[0] >= '1' && wanted[0] <= '0' + BEAM_POOL_MAX && !wanted[1])
     return (size_t)(wanted[0] - '0');
+  if (wanted)
+    log_warn("TRIREME_STREAMS=%s is ignored: it must be 1 to %d", wanted, BEAM_POOL_MAX);
   return STREAMS_DEVICE;
 }
 
@@ -121,12 +123,16 @@ void beam_pool_on_step(BeamPool *p, BeamStep step, void *context) {
   p->step_context = context;
 }
 
-bool beam_pool_fits(const BeamPoolSpec *x) {
-  uint64_t bytes, left, all;
+bool beam_pool_fits(const BeamPoolSpec *x, size_t opened) {
+  uint64_t bytes, fixed, left, all; /* fixed: without the KV cache */
   /* outputs twice as long as their sources */
   size_t words = x->words ? x->words : 2 * x->tokens * (size_t)x->spec->beam_size;
-  return !beam_bytes(x->config, x->backend, x->spec, x->tokens, x->sentences, words, &bytes) &&
-         !x->backend->memory(x->backend, &left, &all) && 2 * bytes <= left;
+  if (beam_bytes(x->config, x->backend, x->spec, x->tokens, x->sentences, words, &bytes) ||
+      beam_bytes(x->config, x->backend, x->spec, x->tokens, x->sentences, 0, &fixed) ||
+      x->backend->memory(x->backend, &left, &all))
+    return false;
+  uint64_t other_caches = x->words ? 0 : opened * (bytes - fixed);
+  return 2 * (bytes + other_caches) <= left;
 }
 
 static Err open_next_stream(BeamPool *p) {
@@ -147,10 +153,10 @@ static Err open_next_stream(BeamPool *p) {
 /* Opens streams until each batch has one. Without memory for another the pool stays as it is. */
 static void open_streams(BeamPool *p, size_t batches) {
   while (p->opened < p->limit && p->opened < batches) {
-    bool fits = beam_pool_fits(&p->spec);
+    bool fits = beam_pool_fits(&p->spec, p->opened);
     if (fits && !open_next_stream(p)) continue;
-    log_info("device   %zu instead of %zu batches at a time: %s", p->opened, p->limit,
-             fits ? err_message() : "its memory is not enough for more");
+    log_info("device   batches at a time: %zu instead of %zu: %s", p->opened, p->limit,
+             fits ? err_message() : "not enough free memory; lower --batch-tokens for more");
     p->limit = p->opened;
   }
 }

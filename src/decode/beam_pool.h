@@ -25,9 +25,10 @@ typedef struct BeamPool BeamPool;
 /* Returns the number of streams that suit the backend: 1 on a CPU. TRIREME_STREAMS=N, 1 to
  * BEAM_POOL_MAX, is used instead on a GPU. */
 size_t beam_pool_default_streams(const Backend *backend);
-/* Returns true if the device has memory for another beam, twice: the KV caches of all beams may
- * grow, and each holds the old and the new cache while it does. */
-bool beam_pool_fits(const BeamPoolSpec *spec);
+/* Returns true if the device has memory for another beam beside `opened` ones, twice: KV caches
+ * grow, and a cache is held twice while it does. Without `words` the caches of the opened beams are
+ * counted too, because they are allocated by the first batch. */
+bool beam_pool_fits(const BeamPoolSpec *spec, size_t opened);
 /* Creates a pool with one beam. Others, at most `streams` in all, are created by the first
  * beam_pool_run that has a batch for them, if the device has memory for them. */
 NODISCARD Err beam_pool_new(BeamPool **pool, const BeamPoolSpec *spec, size_t streams);
@@ -45,9 +46,9 @@ void beam_pool_on_step(BeamPool *pool, BeamStep step, void *context);
 /* Searches batch `index` with `beam`. */
 typedef Err (*PoolSearch)(void *context, Beam *beam, size_t stream, size_t index);
 /* Calls search(context, beam, stream, i) once for each i < batches. Batches begin in their order:
- * batch i on stream i, later ones on the first stream that is free; calls for different streams run in different threads. Blocks
- * until all have returned. After an error no other batch begins, and the first error is
- * returned. */
+ * batch i on stream i, later ones on the first stream that is free. Calls for different streams
+ * run in different threads. Blocks until all have returned. After an error no stream takes another
+ * batch, and the first error is returned. */
 NODISCARD Err beam_pool_run(BeamPool *pool, size_t batches, PoolSearch search, void *context);
 /* Returns the sums of the times of all beams. */
 BeamTimes beam_pool_times(const BeamPool *pool);

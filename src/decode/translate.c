@@ -85,7 +85,7 @@ void translator_fit_batch(const TransformerConfig *config, const Backend *b,
   while (!b->host && *rows > least) {
     pool.tokens = *rows;
     pool.sentences = *sentences;
-    if (beam_pool_fits(&pool)) return;
+    if (beam_pool_fits(&pool, 0)) return;
     *rows = *rows / 2 > least ? *rows / 2 : least;
     *sentences = *sentences > 1 ? *sentences / 2 : 1;
   }

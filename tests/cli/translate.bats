@@ -307,7 +307,7 @@ make_streams() {
   FAKE_FREE=1000000 "$TRIREME" translate --model "$MODEL" --device cuda --beam-size 2 < "$T/in" > "$T/tight" 2> "$T/err"
   cmp "$T/roomy" "$T/tight"
   [ "$(cat "$T/streams")" = "0 0 not bound" ]
-  grep -q "^device   1 instead of 3 batches at a time: its memory is not enough for more" "$T/err"
+  grep -q "^device   batches at a time: 1 instead of 3: not enough free memory" "$T/err"
 }
 
 @test "bench translate on several streams makes outputs of the requested lengths" {

@@ -206,18 +206,27 @@ static void test_beam_pool_without_streams_uses_one_beam(void **state) {
 static void test_beam_pool_without_memory_opens_no_stream(void **state) {
   (void)state;
   Job job;
-  uint64_t bytes;
+  uint64_t bytes, fixed;
   size_t words = 2 * MOST * (size_t)beam.beam_size;
   OK(beam_bytes(&config, &device, &beam, MOST, EACH, words, &bytes));
+  OK(beam_bytes(&config, &device, &beam, MOST, EACH, 0, &fixed));
+  uint64_t cache = bytes - fixed, for_two = 2 * (bytes + cache),
+           for_three = for_two + 2 * cache;
   BeamPool *pool = new_pool(3);
-  memory_left = 2 * bytes - 1;
+  memory_left = for_two - 1;
   search_all(pool, &together, 1, &job);
   assert_int_equal(beam_pool_opened(pool), 1);
   assert_memory_equal(&together, &alone, sizeof alone);
   beam_pool_free(pool);
   pool = new_pool(3);
+  memory_left = for_three - 1;
+  search_all(pool, &together, 2, &job);
+  assert_int_equal(beam_pool_opened(pool), 2);
+  assert_memory_equal(&together, &alone, sizeof alone);
+  beam_pool_free(pool);
+  pool = new_pool(3);
   openings_that_work = 1;
-  memory_left = 2 * bytes;
+  memory_left = for_three;
   search_all(pool, &together, 2, &job);
   assert_int_equal(beam_pool_opened(pool), 2);
   assert_memory_equal(&together, &alone, sizeof alone);

@@ -37,7 +37,7 @@ static bool uses_fp8(const Backend *b, const Matmul *x) {
 }
 
 /* Sets *to to the memory for the fp8 rows of the array `of` (rows, n), which the caller is about
- * to write and the next GEMM may read. Returns false if no GEMM reads it in fp8. After the kernel is
+ * to write and the next GEMM may read. Returns false if no GEMM could read it in fp8. After the kernel is
  * launched, the caller calls end_fp8_rows. */
 static bool begin_fp8_rows(const Backend *b, Fp8Rows *to, const void *of, size_t rows,
                            size_t n) {
@@ -204,7 +204,9 @@ static void add_norm(const Backend *b, void *sum, void *y, float *stat, const vo
   Fp8Rows to;
   uintptr_t at = (uintptr_t)x | (uintptr_t)branch | (uintptr_t)(branch ? sum : NULL) |
                  (uintptr_t)gain | (uintptr_t)bias;
-  if (at % 16 == 0 && kernel_converts_norm(n->d) && begin_fp8_rows(b, &to, y, n->rows, n->d))
+  /* If the next GEMM has bits drawn ahead, it does not read fp8. */
+  if (!n->ahead && at % 16 == 0 && kernel_converts_norm(n->d) &&
+      begin_fp8_rows(b, &to, y, n->rows, n->d))
     end_fp8_rows(c, "add_norm",
                  kernel_add_norm_fp8(to, sum, y, stat, x, branch, gain, bias, n, c->stream), y,
                  n->rows, n->d);
@@ -315,7 +317,7 @@ static void linear_relu_dropout(const Backend *b, void *y, uint8_t *mask, const 
                                 size_t out, Dropout drop) {
   Cuda *c = cuda_of(b);
   uintptr_t at = (uintptr_t)y | (uintptr_t)mask | (uintptr_t)x | (uintptr_t)w | (uintptr_t)bias;
-  if (at % 16) {
+  if (!bias || at % 16) {
     linear(b, y, x, w, NULL, rows, in, out);
     activate(b, y, mask, y, bias, rows, out, ACT_RELU, drop);
     return;

@@ -54,8 +54,8 @@ cudaError_t kernel_add_norm(Type, void *sum, void *y, float *stat, const void *x
                             const void *branch, const float *gain, const float *bias,
                             const AddNorm *, cudaStream_t);
 /* kernel_add_norm in bf16 that also converts y to fp8, with the bits of kernel_fp8. Returns
- * cudaErrorInvalidValue unless kernel_converts_norm returns true and all arrays are 16-byte
- * aligned. */
+ * cudaErrorInvalidValue unless kernel_converts_norm returns true, all arrays are 16-byte aligned and
+ * AddNorm.ahead is NULL. */
 bool kernel_converts_norm(size_t d);
 cudaError_t kernel_add_norm_fp8(Fp8Rows to, void *sum, void *y, float *stat, const void *x,
                                 const void *branch, const float *gain, const float *bias,

@@ -496,7 +496,10 @@ Err matmul_run(MatmulContext *p, const Matmul *x) {
         "it",
         x->rows, x->in, x->out);
   TRY(time_choice(p, x, &choice));
-  return run_choice(p, x, &choice);
+  algo_shared_begin_use(p->shared); /* Another stream may be timing algorithms. */
+  err = run_choice(p, x, &choice);
+  algo_shared_end_use(p->shared);
+  return err;
 }
 
 /* Opens cuBLASLt; p->shared is set. */

@@ -189,10 +189,11 @@ static __device__ void sort_candidates(uint64_t *rank, unsigned found) {
  * not below the bound, normally k and a few more; only threads whose maximum is not below it have
  * any. Phase 3: sorts them or, if there are more than TOP_ROOM (adversarial order of logits),
  * searches the next largest k times. Phase 4: writes the first k. */
-template <typename T, typename R>
-static __global__ void __launch_bounds__(R::THREADS, 1024 / R::THREADS)
+template <typename T, int THREADS, int HELD, bool VECTOR>
+static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     find_top_k(float *value, int32_t *id, float *lse, const T *__restrict__ all, size_t vocab,
                unsigned k) {
+  typedef Reading<THREADS, HELD, VECTOR> R;
   __shared__ uint64_t rank[TOP_ROOM];
   __shared__ unsigned found;
   const T *row = all + blockIdx.x * vocab;
@@ -229,7 +230,7 @@ static __global__ void __launch_bounds__(R::THREADS, 1024 / R::THREADS)
 template <typename T, typename R>
 static void launch_top_k(float *value, int32_t *id, float *lse, const T *logits, size_t rows,
                          size_t vocab, size_t k, cudaStream_t stream) {
-  find_top_k<T, R>
+  find_top_k<T, R::THREADS, R::HELD, R::VECTOR>
       <<<(unsigned)rows, R::THREADS, 0, stream>>>(value, id, lse, logits, vocab, (unsigned)k);
 }
 

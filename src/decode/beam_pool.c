@@ -9,10 +9,6 @@
 #include "base/mem.h"
 #include "base/thread.h"
 
-/* Streams on a GPU: with fewer it is idle between small kernels, with more each needs memory for
- * little gain. */
-#define STREAMS_DEVICE 3
-
 typedef struct {
   BeamPool *pool;
   size_t number;
@@ -40,12 +36,11 @@ struct BeamPool {
 
 size_t beam_pool_default_streams(const Backend *b) {
   const char *wanted = getenv("TRIREME_STREAMS");
-  if (!b->open_stream) return 1;
-  if (wanted && wanted[0] >= '1' && wanted[0] <= '0' + BEAM_POOL_MAX && !wanted[1])
+  if (!b->open_stream || !wanted || !*wanted) return 1;
+  if (wanted[0] >= '1' && wanted[0] <= '0' + BEAM_POOL_MAX && !wanted[1])
     return (size_t)(wanted[0] - '0');
-  if (wanted)
-    log_warn("TRIREME_STREAMS=%s is ignored: it must be 1 to %d", wanted, BEAM_POOL_MAX);
-  return STREAMS_DEVICE;
+  log_warn("TRIREME_STREAMS=%s is ignored: it must be 1 to %d", wanted, BEAM_POOL_MAX);
+  return 1;
 }
 
 /* Called before each step of a search. Ends the search if another one has failed. */

@@ -219,10 +219,6 @@ typedef struct Backend {
   /* y (rows, out) = x (rows, in) · wᵀ + bias; w (out, in); bias (out) or NULL. */
   void (*linear)(const struct Backend *, void *y, const void *x, const void *w,
                  const void *bias, size_t rows, size_t in, size_t out);
-  /* y (rows, out) = max(0, x · wᵀ + bias), for inference. NULL: call `linear` and `activate`, which
-   * give the same but for the last bits. */
-  void (*linear_relu)(const struct Backend *, void *y, const void *x, const void *w,
-                      const void *bias, size_t rows, size_t in, size_t out);
   /* Input gradient (dgrad): dx (rows, in) = dy · w. */
   void (*linear_dx)(const struct Backend *, void *dx, const void *dy, const void *w,
                     size_t rows, size_t in, size_t out, bool accumulate);
@@ -345,6 +341,10 @@ typedef struct Backend {
   void (*ema)(const struct Backend *, float *e, const float *w, double keep, size_t n,
               const StepNumbers *now);
 
+  /* y (rows, out) = max(0, x · wᵀ + bias), for inference. NULL: call `linear` and `activate`, whose
+   * results differ in the last bits only. */
+  void (*linear_relu)(const struct Backend *, void *y, const void *x, const void *w,
+                      const void *bias, size_t rows, size_t in, size_t out);
   /* Computes y (rows, out) = linear followed by `activate` with ReLU, bias and mask, in one kernel.
    * On entry the mask holds the bits of dropout (AddNorm.ahead). Call it only if
    * fuses_linear_relu_dropout is not NULL and returns true; otherwise fusing is not faster. */

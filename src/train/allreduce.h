@@ -23,7 +23,7 @@ typedef struct {
   bool is_ordered;
   bool bf16;           /* NCCL adds in bf16 */
   bool is_sharded;     /* --shard-optimizer: reduce-scatter and all-gather are used */
-  bool sums_numbers;   /* allreduce_sum_totals is used */
+  bool sums_numbers;   /* allreduce_sum_totals and allreduce_sum_squares are used */
   int max_ctas;        /* maximum CTAs of a collective of NCCL; 0: NCCL chooses */
   size_t max_elements; /* elements of the largest array that is passed to NCCL in one call */
 } AllreduceSpec;

@@ -6,13 +6,12 @@
 
 #include "check.h"
 
-/* one_sms: tests this number of SMs alone; 0: several. */
-void sums_kernels(Type type, const Backend *ref, int one_sms);
+/* widest: largest d of the layer norms. */
+void sums_kernels(Type type, const Backend *ref, size_t widest);
 
 /* This GPU's; one block for each share; fewer blocks than shares; more; one block for each section;
  * hardly any. */
-static int sms[] = {0, 132, 108, 82, 170, 1000, 1};
-static size_t sms_count = COUNT(sms);
+static const int sms[] = {0, 132, 108, 82, 170, 1000, 1};
 
 static void test_norm_sums(Type type, const Backend *ref, size_t rows, size_t d) {
   BEGIN("sums of add_norm_backward %s, %zu rows, d %zu", type_name(type), rows, d);
@@ -37,7 +36,7 @@ static void test_norm_sums(Type type, const Backend *ref, size_t rows, size_t d)
   void *work = device_scratch(bytes);
   double coarse = type_epsilon(type) / type_epsilon(TYPE_F32);
   arrays_reset();
-  for (size_t i = 0; i < sms_count; i++, arrays_reset()) {
+  for (size_t i = 0; i < COUNT(sms); i++, arrays_reset()) {
     kernel_assume_sms(sms[i]);
     /* Sums that are read without having been written are NaN. */
     MUST(cudaMemset(work, 0xff, bytes));
@@ -75,7 +74,7 @@ static void test_relu_sums(Type type, const Backend *ref, size_t rows, size_t wi
   void *work = device_scratch(bytes);
   double coarse = type == TYPE_F32 ? 64 : 2 * type_epsilon(type) / type_epsilon(TYPE_F32);
   arrays_reset();
-  for (size_t i = 0; i < sms_count; i++, arrays_reset()) {
+  for (size_t i = 0; i < COUNT(sms); i++, arrays_reset()) {
     kernel_assume_sms(sms[i]);
     MUST(cudaMemset(work, 0xff, bytes));
     MUST(kernel_activate_backward(type, dx->at, db->at, dy->at, mask_at, rows, width, ACT_RELU,
@@ -87,16 +86,14 @@ static void test_relu_sums(Type type, const Backend *ref, size_t rows, size_t wi
   arrays_free();
 }
 
-void sums_kernels(Type type, const Backend *ref, int one_sms) {
-  if (one_sms) {
-    sms[0] = one_sms;
-    sms_count = 1;
-  }
+void sums_kernels(Type type, const Backend *ref, size_t widest) {
   /* one turn, the last turn incomplete, as many turns as sections, more */
   static const size_t norm[][2] = {{1057, 256}, {2113, 512},  {4223, 512}, {6401, 512},
                                    {9007, 504}, {3171, 1024}, {700, 2040}};
   static const size_t relu[][2] = {{2113, 2048}, {6400, 2048}, {4301, 2056},
                                    {9001, 1000}, {40003, 136}, {5, 512}};
-  for (size_t i = 0; i < COUNT(norm); i++) test_norm_sums(type, ref, norm[i][0], norm[i][1]);
+  for (size_t i = 0; i < COUNT(norm); i++) {
+    if (norm[i][1] <= widest) test_norm_sums(type, ref, norm[i][0], norm[i][1]);
+  }
   for (size_t i = 0; i < COUNT(relu); i++) test_relu_sums(type, ref, relu[i][0], relu[i][1]);
 }

@@ -15,12 +15,12 @@
 #include "backend/dropout.h"
 #include "check.h"
 
-void speed(bool attention_only);                               /* defined in kernels_speed.c */
-void decode_kernels(Type type, const Backend *ref);            /* defined in kernels_decode.c */
-void fp8_kernels(void);                                        /* defined in kernels_fp8.c */
-void relu_kernels(Type type);                                  /* defined in kernels_relu.c */
-void sums_kernels(Type type, const Backend *ref, int one_sms); /* defined in kernels_sums.c */
-void head_kernels(Type type, const Backend *ref);              /* defined in kernels_head.c */
+void speed(bool attention_only);                    /* defined in kernels_speed.c */
+void decode_kernels(Type type, const Backend *ref); /* defined in kernels_decode.c */
+void fp8_kernels(void);                             /* defined in kernels_fp8.c */
+void relu_kernels(Type type);                       /* defined in kernels_relu.c */
+void sums_kernels(Type type, const Backend *ref, size_t widest); /* defined in kernels_sums.c */
+void head_kernels(Type type, const Backend *ref);                /* defined in kernels_head.c */
 
 static Backend ref;
 static const uint64_t drop_key = 0x1234567890abcdef;
@@ -621,7 +621,7 @@ static void test_all_kernels(Type type) {
   head_kernels(type, &ref);
   if (type == TYPE_BF16 && !skew) fp8_kernels();
   if (!skew) relu_kernels(type);
-  if (!skew) sums_kernels(type, &ref, 0);
+  if (!skew) sums_kernels(type, &ref, SIZE_MAX);
 }
 
 /* Tests one type, with all arrays aligned or none. */
@@ -652,9 +652,9 @@ static int check_all(bool all) {
   return failed ? 1 : 0;
 }
 
-static void test_sums_alone(Type type, int one_sms) {
+static void test_sums_alone(Type type, size_t widest) {
   backend_reference(&ref);
-  sums_kernels(type, &ref, one_sms);
+  sums_kernels(type, &ref, widest);
 }
 
 static bool has_device(void) {
@@ -673,7 +673,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "--relu"))
       relu_kernels(TYPE_BF16);
     else
-      test_sums_alone(TYPE_BF16, argc > 2 ? atoi(argv[2]) : 0);
+      test_sums_alone(TYPE_BF16, argc > 2 ? strtoul(argv[2], NULL, 10) : SIZE_MAX);
     printf("%s: %d comparisons, %d failed\n", argv[1] + 2, checks, failures);
     return failures ? 1 : 0;
   }

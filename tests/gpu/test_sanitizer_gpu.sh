@@ -69,11 +69,11 @@ for tool in memcheck racecheck; do
   done
   check "$tool, operands in fp8" under $tool "$build/tests/gpu/test_kernels" --fp8
   check "$tool, a GEMM with the backward of ReLU" under $tool "$build/tests/gpu/test_kernels" --relu
-  # racecheck reports false races where a block returns from __syncthreads to barriers of some of its threads. With
-  # 1,000 SMs each block has one section of rows and does not return; the values are tested with other numbers too.
-  sms=()
-  [ $tool = racecheck ] && sms=(1000)
-  check "$tool, column sums" under $tool "$build/tests/gpu/test_kernels" --sums "${sms[@]}"
+  # Layer norms wider than 256 use named barriers beside __syncthreads. There racecheck reports races between accesses
+  # that __syncthreads separates, so it gets the narrow ones.
+  widest=()
+  [ $tool = racecheck ] && widest=(256)
+  check "$tool, column sums" under $tool "$build/tests/gpu/test_kernels" --sums "${widest[@]}"
 done
 if "$trireme" train --data "$set" --run "$T/none" "${model[@]}" "${wide[@]}" --precision fp8 --dry-run > "$T/said" 2>&1; then
   check 'memcheck, fp8' eighths

@@ -80,9 +80,10 @@ typedef struct {
   size_t rows, d;
   float epsilon;
   Dropout drop; /* dropout of the branch before it is added to the residual */
-  /* The mask of the linear_relu_dropout that reads y, if fuses_linear_relu_dropout returned true;
-   * otherwise NULL. add_norm writes to it which elements that dropout keeps, 1 bit for each of
-   * rows * ahead_width: a layer norm waits for memory, so that drawing costs little there. */
+  /* The mask of the linear_relu_dropout that reads y, if fuses_linear_relu_dropout returned
+   * true; otherwise NULL. add_norm writes to it which elements that dropout keeps, 1 bit for
+   * each of rows * ahead_width: a layer norm waits for memory, so that drawing costs little
+   * there. */
   uint8_t *ahead;
   size_t ahead_width;
   Dropout ahead_drop;
@@ -341,12 +342,12 @@ typedef struct Backend {
   void (*ema)(const struct Backend *, float *e, const float *w, double keep, size_t n,
               const StepNumbers *now);
 
-  /* y (rows, out) = max(0, x · wᵀ + bias), for inference. NULL: call `linear` and `activate`, whose
-   * results differ in the last bits only. */
+  /* y (rows, out) = max(0, x · wᵀ + bias), for inference. NULL: call `linear` and `activate`,
+   * whose results differ in the last bits only. */
   void (*linear_relu)(const struct Backend *, void *y, const void *x, const void *w,
                       const void *bias, size_t rows, size_t in, size_t out);
-  /* Computes y (rows, out) = linear followed by `activate` with ReLU, bias and mask, in one kernel.
-   * On entry the mask holds the bits of dropout (AddNorm.ahead). Call it only if
+  /* Computes y (rows, out) = linear followed by `activate` with ReLU, bias and mask, in one
+   * kernel. On entry the mask holds the bits of dropout (AddNorm.ahead). Call it only if
    * fuses_linear_relu_dropout is not NULL and returns true; otherwise fusing is not faster. */
   bool (*fuses_linear_relu_dropout)(const struct Backend *, size_t rows, size_t in, size_t out);
   void (*linear_relu_dropout)(const struct Backend *, void *y, uint8_t *mask, const void *x,
@@ -384,11 +385,11 @@ typedef struct Backend {
   void (*stamp)(const struct Backend *, size_t i);
   Err (*stamps)(const struct Backend *, double *seconds, size_t n);
 
-  /* Opens another backend of the same device, with a stream of its own, so that another thread can
-   * use it at the same time: operations of the two may overlap. Both read arrays that either has
-   * allocated, after `sync`. GEMMs of equal shapes give the same bits in both. Close `other` first.
-   * A thread other than the one that opened the first backend calls bind_thread before its first
-   * operation. NULL if operations use the whole device anyway (CPU). */
+  /* Opens another backend of the same device, with a stream of its own, so that another thread
+   * can use it at the same time: operations of the two may overlap. Both read arrays that
+   * either has allocated, after `sync`. GEMMs of equal shapes give the same bits in both. Close
+   * `other` first. A thread other than the one that opened the first backend calls bind_thread
+   * before its first operation. NULL if operations use the whole device anyway (CPU). */
   Err (*open_stream)(const struct Backend *, struct Backend *other);
   Err (*bind_thread)(const struct Backend *);
 

@@ -37,8 +37,8 @@ typedef struct {
 typedef struct {
   size_t width;  /* bytes of an element: 2 or 4 */
   size_t ranges; /* number of ranges */
-  const size_t
-      *off; /* (ranges, size + 1) elements: piece r of range i is off[i][r] … off[i][r + 1] */
+  /* (ranges, size + 1) elements: piece r of range i is off[i][r] … off[i][r + 1] */
+  const size_t *off;
 } DeviceGather;
 
 typedef struct DeviceCommOps {
@@ -64,16 +64,16 @@ typedef struct DeviceCommOps {
   /* Reduce-scatter: piece r of x is [off[r], off[r + 1]). The piece of this process becomes the
    * sum over all processes; the contents of the other pieces are undefined afterwards. */
   void (*reduce_scatter)(DeviceComm *, float *x, const size_t *off);
-  /* All-gather of several ranges of x in one operation: copies the pieces of every process to all
-   * processes, without rounding. */
+  /* All-gather of several ranges of x in one operation: copies the pieces of every process to
+   * all processes, without rounding. */
   void (*all_gather)(DeviceComm *, void *x, const DeviceGather *);
 
   /* Makes work that is enqueued on the backend after this call wait for all enqueued
    * collectives. */
   void (*join)(DeviceComm *);
   /* Reads the progress without blocking. *inputs_ready: the device has finished the work that
-   * precedes the last all_reduce or reduce_scatter, the backward pass; *done: it has also finished
-   * all collectives. */
+   * precedes the last all_reduce or reduce_scatter, the backward pass; *done: it has also
+   * finished all collectives. */
   Err (*poll)(DeviceComm *, bool *inputs_ready, bool *done);
 } DeviceCommOps;
 

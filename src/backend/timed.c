@@ -367,8 +367,8 @@ static void replace_operations(TimedBackend *c) {
   Backend *b = &c->backend;
   b->timer = c;
   /* Operations that are not replaced run untimed on the same state. Graphs, packed weights,
-   * collectives and streams are removed: graphs would hide single operations, and the others would
-   * bypass the timed ones. */
+   * collectives and streams are removed: graphs would hide single operations, and the others
+   * would bypass the timed ones. */
   b->close = NULL;
   b->packed = NULL;
   b->pack = NULL;

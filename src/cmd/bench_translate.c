@@ -96,8 +96,8 @@ static Err new_arrays(Run *r) {
   return ERR_OK;
 }
 
-/* Opens the pool. Batches of one sentence are translated one after the other, because their latency
- * is of interest. */
+/* Opens the pool. Batches of one sentence are translated one after the other, because their
+ * latency is of interest. */
 static Err open_pool(Run *r) {
   BeamPoolSpec spec = {.config = &r->config,
                        .backend = &r->backend,
@@ -181,9 +181,9 @@ static Err translate_all(Run *r) {
   return ERR_OK;
 }
 
-/* A GPU selects GEMM algorithms in the first pass and captures graphs in it, so only a later one is
- * measured. A stream captures the graphs of its batches, which may be others in the next pass: with
- * several streams there are two passes. */
+/* A GPU selects GEMM algorithms in the first pass and captures graphs in it, so only a later
+ * one is measured. A stream captures the graphs of its batches, which may be others in the next
+ * pass: with several streams there are two passes. */
 static Err warm_up(Run *r) {
   if (r->backend.host) return ERR_OK;
   TRY(translate_all(r));

@@ -1,5 +1,5 @@
-/* Beams, their streams and their threads. The calling thread uses the first beam; the others have
- * a thread each while beam_pool_run runs. Depends on beam, base/thread. */
+/* Beams, their streams and their threads. The calling thread uses the first beam; the others
+ * have a thread each while beam_pool_run runs. Depends on beam, base/thread. */
 #include "decode/beam_pool.h"
 
 #include <pthread.h>
@@ -12,8 +12,7 @@
 typedef struct {
   BeamPool *pool;
   size_t number;
-  Backend
-      backend; /* of this stream; that of stream 0 belongs to the caller and is not closed */
+  Backend backend; /* that of stream 0 belongs to the caller and is not closed */
   Beam *beam;
   pthread_t thread;
   bool is_running; /* has a thread */
@@ -145,7 +144,8 @@ static Err open_next_stream(BeamPool *p) {
   return ERR_OK;
 }
 
-/* Opens streams until each batch has one. Without memory for another the pool stays as it is. */
+/* Opens streams until each batch has one. Without memory for another the pool stays as it
+ * is. */
 static void open_streams(BeamPool *p, size_t batches) {
   while (p->opened < p->limit && p->opened < batches) {
     bool fits = beam_pool_fits(&p->spec, p->opened);
@@ -190,8 +190,8 @@ static void *run_stream(void *stream) {
   return NULL;
 }
 
-/* Starts the threads of the streams. Stream i begins with batch i, so that batches that are sorted by
- * length need KV caches of about the same size in every run. */
+/* Starts the threads of the streams. Stream i begins with batch i, so that batches that are
+ * sorted by length need KV caches of about the same size in every run. */
 static void start_threads(BeamPool *p) {
   pthread_mutex_lock(&p->lock); /* Threads take their second batch after p->next is set. */
   size_t started = 1;

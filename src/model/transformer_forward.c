@@ -30,8 +30,8 @@ static Dropout activation_dropout(const Transformer *t, StepKey key, int stack, 
   return transformer_dropout(t, key, t->config.drop_activation, stack, layer, SITE_ACTIVATION);
 }
 
-/* Lets the junction before a feed-forward sublayer draw the bits of that sublayer's dropout, if the
- * sublayer reads them. */
+/* Lets the junction before a feed-forward sublayer draw the bits of that sublayer's dropout, if
+ * the sublayer reads them. */
 static void draw_ahead(const Transformer *t, int stack, int junction, size_t tokens,
                        StepKey key, AddNorm *n) {
   int per_layer = stack ? 3 : 2, layer = junction / per_layer;

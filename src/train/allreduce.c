@@ -182,8 +182,8 @@ Err allreduce_check_selftest(const char *collective, const float *x, size_t begi
   return ERR_OK;
 }
 
-/* The self-test of copies, of elements of 2 or 4 bytes: every element has a value that its neighbours
- * in other pieces do not have; elements that a rank has not received are 0. */
+/* The self-test of copies, of elements of 2 or 4 bytes: every element has a value that its
+ * neighbours in other pieces do not have; elements that a rank has not received are 0. */
 static uint32_t expected_copy(size_t i) {
   return (uint32_t)(i % 1021 + 1);
 }
@@ -435,7 +435,8 @@ void allreduce_sum_totals(Allreduce *x) {
   queue_action(x, sum_totals, 0);
 }
 
-/* Every element is a number of one rank and zeros of the others: the sum is exact in any order. */
+/* Every element is a number of one rank and zeros of the others: the sum is exact in any
+ * order. */
 static void sum_squares(void *context, size_t number) {
   Allreduce *x = context;
   (void)number;

@@ -33,8 +33,8 @@ typedef struct {
   double *totals; /* (totals_n) losses and counts */
   size_t totals_n;
   /* With a sharded optimizer, otherwise NULL: */
-  double
-      *squares; /* (squares_n) sums of squares of the gradient; 0 where another rank owns it */
+  /* (squares_n) sums of squares of the gradient; 0 where another rank owns it */
+  double *squares;
   size_t squares_n;
   void *weights; /* what forward and backward read: in the backend's type */
   float *full;   /* weights in fp32 */
@@ -93,22 +93,23 @@ void allreduce_bind(Allreduce *x, Reducer *reducer, float *g, bool is_sharded);
 /* ReduceSpec.send for NCCL: queues the all-reduce of a bucket of g or, with sharding, its
  * reduce-scatter. Does not block. `context` is the Allreduce. */
 void allreduce_send_bucket(void *context, size_t bucket);
-/* Makes allreduce_send_bucket and the four functions below queue collectives by graphs_act, so that they
- * may be called in captured work; sets the arrays that they use. */
+/* Makes allreduce_send_bucket and the four functions below queue collectives by graphs_act, so
+ * that they may be called in captured work; sets the arrays that they use. */
 void allreduce_bind_pass(Allreduce *x, GraphCache *graphs, const AllreduceArrays *arrays);
-/* Queue an all-reduce in fp64, of the totals and of the squares. Do not block; after allreduce_join
- * device work queued later sees the sums. */
+/* Queue an all-reduce in fp64, of the totals and of the squares. Do not block; after
+ * allreduce_join device work queued later sees the sums. */
 void allreduce_sum_totals(Allreduce *x);
 void allreduce_sum_squares(Allreduce *x);
-/* Queues the all-gathers of the weights: each rank sends the pieces it owns and receives the others. As
- * above. */
+/* Queues the all-gathers of the weights: each rank sends the pieces it owns and receives the
+ * others. Does not block; see allreduce_join. */
 void allreduce_gather_weights(Allreduce *x);
 /* Makes device work that is queued later wait for all queued collectives. */
 void allreduce_join(Allreduce *x);
 /* Gathers another array. Blocks until it is complete. */
 NODISCARD Err allreduce_gather(Allreduce *x, float *array, const DeviceGather *ranges);
-/* allreduce_wait_inputs waits until the device has finished the work queued before the last bucket.
- * allreduce_wait waits until all collectives are complete, which needs the other ranks. */
+/* allreduce_wait_inputs waits until the device has finished the work queued before the last
+ * bucket. allreduce_wait waits until all collectives are complete, which needs the other
+ * ranks. */
 NODISCARD Err allreduce_wait_inputs(Allreduce *x);
 NODISCARD Err allreduce_wait(Allreduce *x);
 

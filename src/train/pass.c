@@ -68,8 +68,8 @@ static void queue_piece(Pass *p, PassPiece piece, size_t owned) {
   if (p->e) b->ema(b, p->e + piece.begin, part.w, (double)p->ema, n, p->now);
 }
 
-/* Sums of squares of the ranges of other ranks are 0, so that the sum over all ranks has the bits of an
- * update without sharding. */
+/* Sums of squares of the ranges of other ranks are 0, so that the sum over all ranks has the
+ * bits of an update without sharding. */
 static void queue_sharded_update(Pass *p) {
   const Backend *b = p->backend;
   size_t units = norm_units(p->model->params.padded), owned = 0;

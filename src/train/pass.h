@@ -17,13 +17,14 @@ typedef struct {
   /* Queues the sum of the gradients that `ready` has not sent, and makes work that is queued later wait
    * for all sums. */
   void (*finish)(void *context);
-  /* With a sharded optimizer: queue the sum of Pass.sums over all ranks, and the all-gather of the
-   * weights. Work that is queued later waits for it. */
+  /* With a sharded optimizer: queue the sum of Pass.sums over all ranks, and the all-gather of
+   * the weights. Work that is queued later waits for it. */
   void (*sum_squares)(void *context);
   void (*gather_weights)(void *context);
 } PassRanks;
 
-/* A range [begin, end) of the flat arrays, which begins at a multiple of NORM_UNIT unless it is empty. */
+/* A range [begin, end) of the flat arrays, which begins at a multiple of NORM_UNIT unless it is
+ * empty. */
 typedef struct {
   size_t begin, end;
 } PassPiece;
@@ -42,8 +43,8 @@ typedef struct {
   float *w, *g, *e;    /* (padded) weights; gradients; moving average of w, or NULL */
   void *low;           /* copy of w in the backend's type; w itself if that is fp32 */
   float *m, *v;        /* optimizer state; NULL if the optimizer does not have it */
-  /* With a sharded optimizer: the ranges that this rank updates, with e; m and v hold these ranges one
-   * after another. NULL: all weights. */
+  /* With a sharded optimizer: the ranges that this rank updates, with e; m and v hold these
+   * ranges one after another. NULL: all weights. */
   const PassPiece *piece;
   size_t pieces;
   double *sums;           /* sums of squares of g, one per NORM_UNIT elements */

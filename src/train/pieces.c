@@ -1,5 +1,5 @@
-/* Lists the pieces of every bucket, and cuts the weights that are read in fp32 as the pieces are cut.
- * Depends on comm/reduce, params. */
+/* Lists the pieces of every bucket, and cuts the weights that are read in fp32 as the pieces
+ * are cut. Depends on comm/reduce, params. */
 #include "train/pieces.h"
 
 #include "base/mem.h"
@@ -8,8 +8,9 @@ typedef struct {
   size_t begin, end;
 } Span;
 
-/* Sets *span to the next run of adjacent weights that are read in fp32, from weight *at on. The gaps
- * between weights, which only align them, belong to the run. Returns false after the last. */
+/* Sets *span to the next run of adjacent weights that are read in fp32, from weight *at on. The
+ * gaps between weights, which only align them, belong to the run. Returns false after the
+ * last. */
 static bool next_full_span(const Params *p, size_t *at, Span *span) {
   while (*at < p->count && !p->param[*at].is_full) ++*at;
   if (*at == p->count) return false;
@@ -25,7 +26,8 @@ static size_t clamp(size_t x, size_t least, size_t most) {
   return x < least ? least : x > most ? most : x;
 }
 
-/* Appends the part of the span that is in bucket i, if there is one. out: NULL: only counts it. */
+/* Appends the part of the span that is in bucket i, if there is one. out: NULL: only counts
+ * it. */
 static void add_part(Pieces *p, size_t i, const Span *span, size_t ranks, size_t *out) {
   const size_t *off = p->all + i * (ranks + 1);
   if (span->end <= off[0] || span->begin >= off[ranks]) return;

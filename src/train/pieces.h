@@ -1,6 +1,6 @@
-/* The pieces of a sharded optimizer over NCCL: which ranges of the flat arrays each rank owns, and
- * which weights are gathered after an update. Every rank has the same ranges. Depends on comm/reduce,
- * device_comm, params, pass. */
+/* The pieces of a sharded optimizer over NCCL: which ranges of the flat arrays each rank owns,
+ * and which weights are gathered after an update. Every rank has the same ranges. Depends on
+ * comm/reduce, device_comm, params, pass. */
 #ifndef TRAIN_PIECES_H
 #define TRAIN_PIECES_H
 
@@ -13,8 +13,8 @@ typedef struct {
   PassPiece *own; /* (count) this rank's pieces, one of each bucket; some may be empty */
   size_t count;   /* number of buckets; 0: not open */
   size_t *all;    /* (count, ranks + 1) pieces of all ranks, as in DeviceGather.off */
-  /* (full_count, ranks + 1) pieces of the weights that forward and backward read in fp32 even if there
-   * is a copy of lower precision (Param.is_full). */
+  /* (full_count, ranks + 1) pieces of the weights that forward and backward read in fp32 even
+   * if there is a copy of lower precision (Param.is_full). */
   size_t *full;
   size_t full_count;
 } Pieces;
@@ -24,8 +24,8 @@ NODISCARD Err pieces_open(Pieces *p, const Reducer *reducer, int rank, int ranks
                           const Params *params);
 void pieces_close(Pieces *p); /* does nothing if not open */
 
-/* Returns the ranges of a gather of all weights, with elements of `width` bytes; and of those that are
- * read in fp32. */
+/* Returns the ranges of a gather of all weights, with elements of `width` bytes; and of those
+ * that are read in fp32. */
 DeviceGather pieces_gather_all(const Pieces *p, size_t width);
 DeviceGather pieces_gather_full(const Pieces *p);
 

@@ -80,12 +80,12 @@ static void gather_weights(void *world) {
 
 static const PassRanks nccl_ranks = {sum_totals, finish_sums, sum_squares, gather_weights};
 
-/* Actions of a pass beside the buckets: the sum of the totals, that of the squares, the all-gather, and
- * three joins. */
+/* Actions of a pass beside the buckets: the sum of the totals, that of the squares, the
+ * all-gather, and three joins. */
 #define OTHER_ACTIONS 6
 
-/* Sets what a step sums and gathers beside the gradients. Weights that forward and backward read only in
- * the backend's type are gathered in that type. */
+/* Sets what a step sums and gathers beside the gradients. Weights that forward and backward
+ * read only in the backend's type are gathered in that type. */
 static void bind_arrays(ModelState *st, World *w) {
   AllreduceArrays arrays = {.totals = st->pass.now->loss, .totals_n = STEP_TOTALS};
   if (st->pieces.count) {

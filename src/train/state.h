@@ -15,8 +15,8 @@ typedef enum {
    * after backward and, with ranks, after the sums; the host waits once per step. */
   UPDATE_ON_DEVICE,
   UPDATE_WHOLE, /* every rank updates all weights, with the same result */
-  /* Each rank updates the pieces that it owns; an all-gather follows. Over NCCL all of it is queued, as
-   * with UPDATE_ON_DEVICE. */
+  /* Each rank updates the pieces that it owns; an all-gather follows. Over NCCL all of it is
+   * queued, as with UPDATE_ON_DEVICE. */
   UPDATE_SHARDED,
   UPDATE_BY_WEIGHT, /* NovoGrad: every rank updates all weights, one weight after another */
 } UpdateKind;
@@ -35,8 +35,8 @@ typedef struct {
   OptimGroups groups;       /* weight decay and learning rate of ranges; frozen ranges */
   Pass pass;                /* runs forward, backward and update */
   Pieces pieces;            /* UPDATE_SHARDED over NCCL; otherwise not open */
-  /* Over NCCL a step gathers only what forward and backward read: w (unless low is w) and e then have
-   * old values in the pieces of other ranks. */
+  /* Over NCCL a step gathers only what forward and backward read: w (unless low is w) and e
+   * then have old values in the pieces of other ranks. */
   bool is_partial;
 } ModelState;
 
@@ -44,8 +44,8 @@ typedef struct {
  * `micro_batches`: micro-batches per step. */
 NODISCARD Err state_open(ModelState *st, World *w, const TrainSpec *spec,
                          uint32_t micro_batches);
-/* Adapts the pass to the buckets of w->grads after gradients_set_bucket, before the first step of a
- * run: a sharded optimizer state becomes 0. */
+/* Adapts the pass to the buckets of w->grads after gradients_set_bucket, before the first step
+ * of a run: a sharded optimizer state becomes 0. */
 NODISCARD Err state_use_buckets(ModelState *st, World *w, const TrainSpec *spec);
 /* Frees all arrays; does nothing if they are not allocated. */
 void state_close(ModelState *st, const World *w);

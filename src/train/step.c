@@ -184,7 +184,8 @@ static Err run_micro_batch(Trainer *t, uint32_t number, GradReady ready, StepSum
   return ERR_OK;
 }
 
-/* Over NCCL the update of a sharded optimizer is queued with the sums, and so are its own collectives. */
+/* Over NCCL the update of a sharded optimizer is queued with the sums, so this wait includes
+ * its all-reduce of squares and its all-gather. */
 static const char *name_wait(const Trainer *t) {
   return t->state.pieces.count ? "waiting for the others' gradients and weights"
                                : "waiting for the others' gradients";
@@ -379,8 +380,8 @@ static Err wait_for_update(Trainer *t, StepNumbers *now, double *seconds) {
   return ERR_OK;
 }
 
-/* A step of ranks over NCCL. The host queues everything; then it waits, first for this rank's backward
- * and then for the others, so that a rank that hangs is known. */
+/* A step of ranks over NCCL. The host queues everything; then it waits, first for this rank's
+ * backward and then for the others, so that a rank that hangs is known. */
 static Err step_over_nccl(Trainer *t, bool with_nan, StepNumbers *now, StepSum *sum) {
   RoundIterator it = {0};
   Round r;

@@ -11,8 +11,9 @@
 NODISCARD Err train_step(Trainer *t, double lr, StepSum *sum, bool *is_healthy);
 /* Fetches the first micro-batch of the next step into t->next, if it is not there. */
 NODISCARD Err train_fetch_next(Trainer *t);
-/* Gathers weights and moving average in fp32 from their owners if this rank has only some of them
- * (ModelState.is_partial). A collective: every rank calls it before an array is read as a whole. */
+/* Gathers weights and moving average in fp32 from their owners if the pieces of other ranks are
+ * stale (ModelState.is_partial). A collective: every rank calls it before an array is read as a
+ * whole. */
 NODISCARD Err train_complete_weights(Trainer *t);
 
 #endif

@@ -219,8 +219,8 @@ uint64_t world_optimizer_shards(const World *w, const TrainSpec *s) {
   return s->shard ? (uint64_t)w->ranks : 1;
 }
 
-/* Returns the bytes of an element that a sharded optimizer gathers: NCCL gathers the copy that forward
- * and backward read, the host gathers weights in fp32. */
+/* Returns the bytes of an element that a sharded optimizer gathers: NCCL gathers the copy that
+ * forward and backward read, the host gathers weights in fp32. */
 static double gathered_bytes(const World *w) {
   return (double)(w->allreduce.ops ? type_size(w->backend.type) : sizeof(float));
 }

@@ -38,8 +38,8 @@ NODISCARD Err world_open_device(World *w, const BackendSpec *spec);
 NODISCARD Err world_open_transport(World *w, const TrainSpec *spec);
 /* Returns what the options of the run ask of the transport. */
 AllreduceSpec world_allreduce_spec(const TrainSpec *spec);
-/* Returns true if NCCL, where it is used, sums losses too, and the update follows on the device without
- * the host: with any optimizer but NovoGrad. */
+/* Returns true if NCCL, where it is used, sums losses too, and the update follows on the device
+ * without the host: with any optimizer but NovoGrad. */
 bool world_sums_on_device(const TrainSpec *spec);
 /* Call world_close_transport before the arrays on the device are released, and world_close
  * after that. Both do nothing if not open. */

@@ -1,7 +1,7 @@
-/* A CUDA plug-in whose GPU is the reference backend, which several threads can use at the same time:
- * each stream is a copy of it. FAKE_STREAMS=PATH: a file that receives the number of streams that were
- * opened and that of those closed when the device is closed. FAKE_FREE=BYTES: free memory. Depends on
- * the program's reference backend. */
+/* A CUDA plug-in whose GPU is the reference backend, which several threads can use at the same
+ * time: each stream is a copy of it. FAKE_STREAMS=PATH: a file that receives the number of
+ * streams that were opened and that of those closed when the device is closed. FAKE_FREE=BYTES:
+ * free memory. Depends on the program's reference backend. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

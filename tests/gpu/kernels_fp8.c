@@ -1,5 +1,6 @@
-/* Compares fp8 operands of GEMMs with their definition, and kernels that convert their result with
- * the kernel without conversion followed by kernel_fp8, byte by byte. Depends on check.h. */
+/* Compares fp8 operands of GEMMs with their definition, and kernels that convert their result
+ * with the kernel without conversion followed by kernel_fp8, byte by byte. Depends on
+ * check.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +83,8 @@ static void expect_same(const void *got, const void *want, size_t bytes, const c
   mem_free(host);
 }
 
-/* Compares `got`, the rows of y that a kernel has converted itself, with those of kernel_fp8. */
+/* Compares `got`, the rows of y that a kernel has converted itself, with those of
+ * kernel_fp8. */
 static void expect_converted(Fp8Rows got, const void *y, size_t rows, size_t n) {
   Fp8 want;
   void *work = device_scratch(kernel_fp8_work(rows, n, 32));

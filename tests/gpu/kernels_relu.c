@@ -1,6 +1,6 @@
-/* Compares linear_relu_dropout, its backward, and the drawing of its dropout with the CPU: complete and
- * incomplete tiles, few and many stages of k, one and several tiles per block. Depends on
- * check.h. */
+/* Compares linear_relu_dropout, its backward, and the drawing of its dropout with the CPU:
+ * complete and incomplete tiles, few and many stages of k, one and several tiles per block.
+ * Depends on check.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Compares the column sums of add_norm_backward and of ReLU's backward with the reference, for row
- * counts that do not divide, and requires the same bits for every number of SMs. Depends on
+/* Compares the column sums of add_norm_backward and of ReLU's backward with the reference, for
+ * row counts that do not divide, and requires the same bits for every number of SMs. Depends on
  * check.h. */
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 /* widest: largest d of the layer norms. */
 void sums_kernels(Type type, const Backend *ref, size_t widest);
 
-/* This GPU's; one block for each share; fewer blocks than shares; more; one block for each section;
- * hardly any. */
+/* This GPU's; one block for each share; fewer blocks than shares; more; one block for each
+ * section; hardly any. */
 static const int sms[] = {0, 132, 108, 82, 170, 1000, 1};
 
 static void test_norm_sums(Type type, const Backend *ref, size_t rows, size_t d) {

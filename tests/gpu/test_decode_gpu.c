@@ -1,7 +1,8 @@
 /* Compares beam search and sampling on the GPU with the CPU, with a tiny random model: the same
  * translations in fp32, similar scores in bf16 and fp16, and the same results for any batch
- * size. Steps launched as CUDA graphs give the bits of steps without graphs, and batches on several
- * streams those of batches one after the other. Returns 77 if there is no GPU. Needs the plug-in in TRIREME_PLUGIN_PATH. */
+ * size. Steps launched as CUDA graphs give the bits of steps without graphs, and batches on
+ * several streams those of batches one after the other. Returns 77 if there is no GPU. Needs
+ * the plug-in in TRIREME_PLUGIN_PATH. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

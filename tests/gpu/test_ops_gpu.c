@@ -373,9 +373,9 @@ static size_t count_nonzero(const float *x, size_t n) {
   return count;
 }
 
-/* An operand that its producer converts to fp8 gives the bits of one that the GEMM converts, and
- * an operand that was overwritten since is converted again. The second round repeats the first in
- * memory that no longer grows between the operation and the GEMM. */
+/* An operand that its producer converts to fp8 gives the bits of one that the GEMM converts,
+ * and an operand that was overwritten since is converted again. The second round repeats the
+ * first in memory that no longer grows between the operation and the GEMM. */
 static void test_linear_fp8_operand_of_producer_same_bits(void **state) {
   (void)state;
   Backend b;
@@ -487,7 +487,8 @@ static void test_linear_relu_backward_matches_two_operations(void **state) {
   assert_int_equal(fused, 2 * 3);
 }
 
-/* Compares linear_relu_dropout, with bits from add_norm, with linear and activate on the same GPU. */
+/* Compares linear_relu_dropout, with bits from add_norm, with linear and activate on the same
+ * GPU. */
 static void check_relu_forward(const Backend *b, const size_t shape[3], float rate,
                                size_t askew) {
   size_t rows = shape[0], out = shape[1], in = shape[2], bytes = rows * out / 8, differ = 0;

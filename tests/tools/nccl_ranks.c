@@ -116,7 +116,8 @@ static void check_pieces(void) {
   }
 }
 
-/* One gather of many ranges, some of them without elements for some ranks, of elements of 2 bytes. */
+/* One gather of many ranges, some of them without elements for some ranks, of elements of 2
+ * bytes. */
 static void check_ranges(void) {
   enum { RANGES = 40, EACH = 1000 };
   size_t off[RANGES][RANKS + 1], stride = (size_t)size + 1, *packed = off[0];

@@ -1,6 +1,6 @@
-/* Beams that search batches at the same time. A device with streams is simulated by the reference
- * backend, which has no state that threads could share; every "stream" is a copy of it. Uses a tiny
- * model with random weights. */
+/* Beams that search batches at the same time. A device with streams is simulated by the
+ * reference backend, which has no state that threads could share; every "stream" is a copy of
+ * it. Uses a tiny model with random weights. */
 #include "decode/beam_pool.h"
 
 #include <sched.h>
@@ -291,8 +291,8 @@ static void test_beam_pool_default_streams_from_environment(void **state) {
   unsetenv("TRIREME_STREAMS");
 }
 
-/* Each allocation of a pool of one beam fails once; every time beam_pool_new must return an error
- * and free what it has taken. */
+/* Each allocation of a pool of one beam fails once; every time beam_pool_new must return an
+ * error and free what it has taken. */
 static void test_beam_pool_out_of_memory_is_error(void **state) {
   (void)state;
   BeamPoolSpec spec = {.config = &config,

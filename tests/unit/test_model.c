@@ -235,8 +235,8 @@ static void relu_back(const Backend *b, void *dx, float *dbias, const void *dy, 
   fused++;
 }
 
-/* A device's linear_relu_dropout, composed of the two separate operations, and the layer norm that draws the
- * bits for it: it fills the mask, which linear_relu_dropout must receive. */
+/* A device's linear_relu_dropout, composed of the two separate operations, and the layer norm
+ * that draws the bits for it: it fills the mask, which linear_relu_dropout must receive. */
 static void (*plain_norm)(const Backend *, void *, void *, float *, const void *, const void *,
                           const float *, const float *, const AddNorm *);
 static int fused_forward;
@@ -555,8 +555,8 @@ static void test_model_output_bias_gradient_is_sum_of_logit_gradients(void **sta
   for (int i = 0; i < 4; i++) check_output_bias(i % 2, i / 2 ? 4 : 0);
 }
 
-/* Forward and backward give the same bits if the fp32 weights are NaN except for those that are marked
- * as read in fp32: a sharded optimizer gathers only these in fp32. */
+/* Forward and backward give the same bits if the fp32 weights are NaN except for those that are
+ * marked as read in fp32: a sharded optimizer gathers only these in fp32. */
 static void test_model_reads_only_marked_weights_in_fp32(void **state) {
   (void)state;
   static const char *const form[] = {"pre", "post", "free"};

@@ -13,7 +13,8 @@ Err algo_shared_new(AlgoShared **out, const char *gpu, size_t version) {
     mem_free(s);
     return err;
   }
-  /* Streams launch without pause: by default they would keep a thread from timing algorithms. */
+  /* Streams launch without pause: by default they would keep a thread from timing
+   * algorithms. */
   pthread_rwlockattr_t attributes;
   pthread_rwlockattr_init(&attributes);
   pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);

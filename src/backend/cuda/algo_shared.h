@@ -27,12 +27,12 @@ void algo_shared_free(AlgoShared *shared);
 NODISCARD Err algo_shared_add_stream(AlgoShared *shared, cudaStream_t stream);
 void algo_shared_remove_stream(AlgoShared *shared, cudaStream_t stream);
 
-/* Begin and end a launch or a capture. Between the two no thread times algorithms. A thread must
- * not begin twice: it would wait for a thread that waits for it. */
+/* Begin and end a launch or a capture. Between the two no thread times algorithms. A thread
+ * must not begin twice: it would wait for a thread that waits for it. */
 void algo_shared_begin_use(AlgoShared *shared);
 void algo_shared_end_use(AlgoShared *shared);
-/* Begin and end the timing of algorithms. Begin blocks until no other thread launches or captures;
- * what was launched may still run. */
+/* Begin and end the timing of algorithms. Begin blocks until no other thread launches or
+ * captures; what was launched may still run. */
 void algo_shared_begin_timing(AlgoShared *shared);
 void algo_shared_end_timing(AlgoShared *shared);
 /* Blocks until all streams are idle. Call it between begin_timing and end_timing. */

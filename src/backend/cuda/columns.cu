@@ -76,11 +76,11 @@ static __global__ void __launch_bounds__(WARPS * 32, SUM_BLOCKS)
 }
 
 /* Backward of ReLU (see elements.cu) and column sums of its result. A team of `lanes` threads
- * processes a row, or 2048 columns of it, eight columns per thread. dx may be dy, so the compiler
- * cannot move loads before stores: AHEAD rows are loaded explicitly before the first is stored.
- * Blocks alternate over pieces of rows, so that all blocks work in one region of memory, from the
- * last rows to the first: the preceding GEMM may have left the last rows in L2. A share has a piece
- * in every turn. */
+ * processes a row, or 2048 columns of it, eight columns per thread. dx may be dy, so the
+ * compiler cannot move loads before stores: AHEAD rows are loaded explicitly before the first
+ * is stored. Blocks alternate over pieces of rows, so that all blocks work in one region of
+ * memory, from the last rows to the first: the preceding GEMM may have left the last rows in
+ * L2. A share has a piece in every turn. */
 template <typename T>
 static __global__ void __launch_bounds__(WIDE, SM_BLOCKS)
     relu_backward_share(T *dx, float *parts, const T *dy, const uint8_t *mask, size_t rows,
@@ -145,8 +145,8 @@ struct Targets {
   size_t width;
 };
 
-/* Sums `count` times EACH rows of parts: 32 columns per block; 32 warps alternate over the groups of
- * EACH adjacent rows. */
+/* Sums `count` times EACH rows of parts: 32 columns per block; 32 warps alternate over the
+ * groups of EACH adjacent rows. */
 template <int EACH>
 static __global__ void __launch_bounds__(1024)
     add_parts(Targets to, const float *parts, size_t count, size_t n, bool add) {

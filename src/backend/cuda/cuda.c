@@ -36,9 +36,9 @@ static bool uses_fp8(const Backend *b, const Matmul *x) {
          at % 16 == 0;
 }
 
-/* Sets *to to the memory for the fp8 rows of the array `of` (rows, n), which the caller is about
- * to write and the next GEMM may read. Returns false if no GEMM could read it in fp8. After the kernel is
- * launched, the caller calls end_fp8_rows. */
+/* Sets *to to the memory for the fp8 rows of the array `of` (rows, n), which the caller is
+ * about to write and the next GEMM may read. Returns false if no GEMM could read it in fp8.
+ * After the kernel is launched, the caller calls end_fp8_rows. */
 static bool begin_fp8_rows(const Backend *b, Fp8Rows *to, const void *of, size_t rows,
                            size_t n) {
   Cuda *c = cuda_peek(b);
@@ -56,8 +56,8 @@ static void end_fp8_rows(Cuda *c, const char *what, cudaError_t e, const void *o
   if (!e) c->converted = (Converted){of, rows, n};
 }
 
-/* Returns true if the fp8 rows of `of` are in the scratch memory; forgets them, because the caller
- * is about to overwrite it. */
+/* Returns true if the fp8 rows of `of` are in the scratch memory; forgets them, because the
+ * caller is about to overwrite it. */
 static bool take_fp8_rows(Cuda *c, const void *of, size_t rows, size_t n) {
   Converted is = c->converted;
   c->converted.of = NULL;

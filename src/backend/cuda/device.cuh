@@ -192,8 +192,8 @@ static inline Drop drop_of(Dropout d) {
   return drop;
 }
 
-/* Applies the rounds of Philox to N counters with the key of `drop`, round by round, because they
- * share the key schedule. */
+/* Applies the rounds of Philox to N counters with the key of `drop`, round by round, because
+ * they share the key schedule. */
 template <int N>
 static __device__ __forceinline__ void run_philox(uint32_t (&word)[N][4], const Drop &drop) {
   uint64_t key = __ldg(drop.key);
@@ -253,8 +253,8 @@ static __device__ __forceinline__ uint32_t pack_signs(uint32_t a, uint32_t b, ui
 /* Returns a mask: bit i is set if element 32 * at + i is kept; the threshold is not 0. The same
  * bits as of keep8 with fewer instructions. */
 static __device__ __forceinline__ uint32_t keep32(const Drop &drop, uint64_t at) {
-  /* An element is kept if the sum of its 16 bits and `rest`, 65536 - threshold, has a carry: if at
-   * least two of the highest bits of both and of the sum of their other bits are set. */
+  /* An element is kept if the sum of its 16 bits and `rest`, 65536 - threshold, has a carry: if
+   * at least two of the highest bits of both and of the sum of their other bits are set. */
   const uint32_t others = 0x7fff7fff, rest = (65536 - drop.threshold) * 0x10001u;
   uint32_t word[4][4], byte[4];
   /* Groups 4 * at … have the same upper half of the counter, which the first rounds share. */
@@ -340,7 +340,8 @@ static __device__ __forceinline__ float block_max(float x) {
   return most;
 }
 
-/* Returns a mask whose bit i is x[i] > 0: the sign of 0 - x[i], which is also correct for -0. */
+/* Returns a mask whose bit i is x[i] > 0: the sign of 0 - x[i], which is also correct for
+ * -0. */
 static __device__ __forceinline__ uint32_t positive_mask(const float x[8]) {
   uint32_t bits = 0;
 #pragma unroll
@@ -361,9 +362,9 @@ static __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
-/* Sums parts (count * each, targets * width) over its rows, first `each` adjacent rows, and writes
- * the first `width` columns to to[0], the next to to[1], and so on; at most three targets; adds to
- * the targets if `add`. See columns.cu. */
+/* Sums parts (count * each, targets * width) over its rows, first `each` adjacent rows, and
+ * writes the first `width` columns to to[0], the next to to[1], and so on; at most three
+ * targets; adds to the targets if `add`. See columns.cu. */
 cudaError_t kernel_add_parts(float *const *to, int targets, size_t width, const float *parts,
                              size_t count, size_t each, bool add, cudaStream_t);
 /* Sets *count to the number of SMs of the current GPU, or to what kernel_assume_sms has set. */

@@ -7,8 +7,9 @@
 #define THREADS     (BLOCK_WARPS * 32)
 #define STRIP       FP8_MULTIPLE /* columns that a block transposes */
 #define PIECE_ROWS  4            /* rows per thread that a block transposes at a time */
-/* threads and columns of a block that transposes alone, beside no conversion of x: matrices of 1024
- * columns then have a block for nearly every SM of an H100 or H200, with enough loads in flight */
+/* threads and columns of a block that transposes alone, beside no conversion of x: matrices of
+ * 1024 columns then have a block for nearly every SM of an H100 or H200, with enough loads in
+ * flight */
 #define ALONE_THREADS 1024
 #define ALONE_COLUMNS 8
 
@@ -56,8 +57,8 @@ static __device__ __forceinline__ void convert_row(uint8_t *to, float *scale, co
   if (lane == 0) *scale = most / FP8_LARGEST;
 }
 
-/* Converts and transposes COLUMNS columns of w (out, in) to rows of (in, out). Pass 1: the maximum
- * of each column; pass 2: conversion, in pieces of PIECE rows through shared memory. */
+/* Converts and transposes COLUMNS columns of w (out, in) to rows of (in, out). Pass 1: the
+ * maximum of each column; pass 2: conversion, in pieces of PIECE rows through shared memory. */
 template <int COUNT, int COLUMNS>
 static __device__ __forceinline__ void transpose_strip(uint8_t *to, float *scale, const Low *w,
                                                        size_t in, size_t out, size_t column) {

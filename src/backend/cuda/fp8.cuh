@@ -1,5 +1,5 @@
-/* Conversion of a row of bf16 to fp8 (e4m3: 4 bits of exponent, 3 of mantissa) with a scale that maps
- * its largest element to the largest fp8 number. Depends on device.cuh. */
+/* Conversion of a row of bf16 to fp8 (e4m3: 4 bits of exponent, 3 of mantissa) with a scale
+ * that maps its largest element to the largest fp8 number. Depends on device.cuh. */
 #ifndef BACKEND_CUDA_FP8_CUH
 #define BACKEND_CUDA_FP8_CUH
 

@@ -100,7 +100,8 @@ static __device__ __forceinline__ void tile_multicast(uint32_t to, const CUtenso
       : "memory");
 }
 
-/* Starts a copy of `bytes` contiguous bytes, a multiple of 16, to shared memory of this block. */
+/* Starts a copy of `bytes` contiguous bytes, a multiple of 16, to shared memory of this
+ * block. */
 static __device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_t bytes,
                                                  uint32_t barrier) {
   asm volatile(
@@ -176,9 +177,9 @@ static __device__ __forceinline__ void wgmma_wait(void) {
       : "l"(a), "l"(b), "r"((int)add))
 
 /* Starts c (64, 256) = a (64, 16) · b (16, 256), + c if `add`; a is stored along the summed
- * dimension, b along it (ALONG) or across it. Warp w holds rows 16 w …; a lane holds the elements
- * that `mma` of mma.cuh describes, c[4 i] … for columns 8 i …. The result is valid after
- * wgmma_commit and wgmma_wait. */
+ * dimension, b along it (ALONG) or across it. Warp w holds rows 16 w …; a lane holds the
+ * elements that `mma` of mma.cuh describes, c[4 i] … for columns 8 i …. The result is valid
+ * after wgmma_commit and wgmma_wait. */
 template <typename T, bool ALONG>
 static __device__ __forceinline__ void wgmma(float (&c)[128], uint64_t a, uint64_t b, bool add);
 template <>

@@ -54,8 +54,8 @@ cudaError_t kernel_add_norm(Type, void *sum, void *y, float *stat, const void *x
                             const void *branch, const float *gain, const float *bias,
                             const AddNorm *, cudaStream_t);
 /* kernel_add_norm in bf16 that also converts y to fp8, with the bits of kernel_fp8. Returns
- * cudaErrorInvalidValue unless kernel_converts_norm returns true, all arrays are 16-byte aligned and
- * AddNorm.ahead is NULL. */
+ * cudaErrorInvalidValue unless kernel_converts_norm returns true, all arrays are 16-byte
+ * aligned and AddNorm.ahead is NULL. */
 bool kernel_converts_norm(size_t d);
 cudaError_t kernel_add_norm_fp8(Fp8Rows to, void *sum, void *y, float *stat, const void *x,
                                 const void *branch, const float *gain, const float *bias,
@@ -81,8 +81,8 @@ cudaError_t kernel_attend(Type, void *o, float *lse, const void *q, const void *
  * allows it. 0 is the default, which selects the fastest. Returns its name, or NULL if there is
  * no such number. Not thread-safe. */
 const char *kernel_select_attention(int variant);
-/* For tests: kernels use as many blocks as on a GPU with so many SMs; 0: with those of this GPU. Not
- * thread-safe. */
+/* For tests: kernels use as many blocks as on a GPU with so many SMs; 0: with those of this
+ * GPU. Not thread-safe. */
 void kernel_assume_sms(int sms);
 /* Backend.attend_backward. q_rows: tokens in q; work is (q_rows, heads) floats. */
 size_t kernel_attend_backward_work(size_t q_rows, size_t heads);
@@ -94,9 +94,9 @@ cudaError_t kernel_attend_backward(Type, void *dq, void *dk, void *dv, const voi
 /* Backend.activate; see backend.h. y may be x, mask may be NULL. */
 cudaError_t kernel_activate(Type, void *y, uint8_t *mask, const void *x, const void *bias,
                             size_t rows, size_t width, Activation, Dropout, cudaStream_t);
-/* kernel_activate of ReLU in bf16 that also converts y to fp8, with the bits of kernel_fp8. width
- * is a multiple of 8 and at most FP8_MAX_DIM, all arrays except `mask` are 16-byte aligned;
- * otherwise returns cudaErrorInvalidValue. */
+/* kernel_activate of ReLU in bf16 that also converts y to fp8, with the bits of kernel_fp8.
+ * width is a multiple of 8 and at most FP8_MAX_DIM, all arrays except `mask` are 16-byte
+ * aligned; otherwise returns cudaErrorInvalidValue. */
 cudaError_t kernel_relu_fp8(Fp8Rows to, void *y, uint8_t *mask, const void *x, const void *bias,
                             size_t rows, size_t width, Dropout, cudaStream_t);
 /* Backend.activate_backward; see backend.h. dx may be dy. work: as for kernel_column_sums; NULL
@@ -105,23 +105,23 @@ cudaError_t kernel_activate_backward(Type, void *dx, float *dbias, const void *d
                                      const void *kept, size_t rows, size_t width, Activation,
                                      Dropout, bool add, void *work, cudaStream_t);
 
-/* kernel_activate_backward of ReLU in bf16 with dbias that also converts dx to fp8, with the bits
- * of kernel_fp8; dbias may be summed in another order. Returns cudaErrorInvalidValue unless
- * kernel_converts_relu_backward returns true and dx and dy are 16-byte aligned. */
+/* kernel_activate_backward of ReLU in bf16 with dbias that also converts dx to fp8, with the
+ * bits of kernel_fp8; dbias may be summed in another order. Returns cudaErrorInvalidValue
+ * unless kernel_converts_relu_backward returns true and dx and dy are 16-byte aligned. */
 bool kernel_converts_relu_backward(size_t width);
 size_t kernel_relu_backward_fp8_work(size_t width);
 cudaError_t kernel_relu_backward_fp8(Fp8Rows to, void *dx, float *dbias, const void *dy,
                                      const uint8_t *mask, size_t rows, size_t width, Dropout,
                                      bool add, void *work, cudaStream_t);
 
-/* Backend.linear_relu_dropout, only if kernel_fuses_relu(type, rows, out, in) returns true and all arrays are
- * 16-byte aligned; mask holds the bits of dropout. An element of the sum is rounded before the bias
- * is added, and again before it is scaled. */
+/* Backend.linear_relu_dropout, only if kernel_fuses_relu(type, rows, out, in) returns true and
+ * all arrays are 16-byte aligned; mask holds the bits of dropout. An element of the sum is
+ * rounded before the bias is added, and again before it is scaled. */
 cudaError_t kernel_linear_relu_dropout(Type, void *y, uint8_t *mask, const void *x,
                                        const void *w, const void *bias, size_t rows, size_t in,
                                        size_t out, Dropout, cudaStream_t);
-/* bits (n / 8): bit i of a byte is set if dropout keeps element i of its eight. n is a multiple of 32,
- * and bits is aligned to 4 bytes. */
+/* bits (n / 8): bit i of a byte is set if dropout keeps element i of its eight. n is a multiple
+ * of 32, and bits is aligned to 4 bytes. */
 cudaError_t kernel_draw_bits(uint8_t *bits, size_t n, Dropout, cudaStream_t);
 
 /* Backend.linear_relu_backward, only if kernel_fuses_relu returns true: bf16 and fp16 on Hopper,
@@ -182,9 +182,9 @@ typedef struct {
   float *x_scale, *w_scale;
 } Fp8;
 /* Converts the operands of a GEMM from bf16, 16-byte aligned; in and out are multiples of
- * FP8_MULTIPLE and at most FP8_MAX_DIM. Forward (y = x · wᵀ): rows of x (rows, in) and of w (out,
- * in). `back` (dgrad, dx = dy · w): x is dy (rows, out), and w is transposed. x NULL: its rows
- * have been written to kernel_fp8_rows(work, rows, n), n columns each. */
+ * FP8_MULTIPLE and at most FP8_MAX_DIM. Forward (y = x · wᵀ): rows of x (rows, in) and of w
+ * (out, in). `back` (dgrad, dx = dy · w): x is dy (rows, out), and w is transposed. x NULL: its
+ * rows have been written to kernel_fp8_rows(work, rows, n), n columns each. */
 Fp8Rows kernel_fp8_rows(void *work, size_t rows, size_t n);
 size_t kernel_fp8_work(size_t rows, size_t in, size_t out);
 cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_t in,

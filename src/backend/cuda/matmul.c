@@ -360,8 +360,8 @@ static Err choose_algorithm(MatmulContext *p, const Matmul *x, AlgoEntry *entry)
   return ERR_OK;
 }
 
-/* Returns true if cuBLASLt accepts the entry's algorithm for exactly this number of rows. Streams
- * may share the entry, so `checked` is accessed atomically. */
+/* Returns true if cuBLASLt accepts the entry's algorithm for exactly this number of rows.
+ * Streams may share the entry, so `checked` is accessed atomically. */
 static bool is_supported(const MatmulContext *p, const Matmul *x, AlgoEntry *entry) {
   Call c;
   cublasLtMatmulAlgo_t algorithm;
@@ -413,8 +413,8 @@ static void copy_entry(Choice *out, const AlgoEntry *entry, bool supported) {
   out->supported = supported;
 }
 
-/* Looks an algorithm up. Returns false if it must be timed: the shape is new, or its entry from the
- * cache file was never usable on this GPU. The caller holds the lock. */
+/* Looks an algorithm up. Returns false if it must be timed: the shape is new, or its entry from
+ * the cache file was never usable on this GPU. The caller holds the lock. */
 static bool find_choice(const MatmulContext *p, const Matmul *x, Choice *out) {
   AlgoKey key = make_key(p, x);
   AlgoEntry *entry = algo_cache_find(&p->shared->cache, &key);

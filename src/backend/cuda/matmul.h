@@ -1,6 +1,6 @@
-/* GEMMs through cuBLASLt, accumulated in fp32. For each new shape the algorithms that cuBLASLt's
- * heuristic proposes are timed once; the fastest is stored (algo_cache.h). Depends on
- * algo_shared.h, kernels.h (column sums). */
+/* GEMMs through cuBLASLt, accumulated in fp32. For each new shape the algorithms that
+ * cuBLASLt's heuristic proposes are timed once; the fastest is stored (algo_cache.h). Depends
+ * on algo_shared.h, kernels.h (column sums). */
 #ifndef BACKEND_CUDA_MATMUL_H
 #define BACKEND_CUDA_MATMUL_H
 

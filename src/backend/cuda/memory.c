@@ -218,8 +218,8 @@ static Err stamps(const Backend *b, double *seconds, size_t n) {
   return ERR_OK;
 }
 
-/* With post-norm a copy is between the backward of ReLU and the input gradient that reads its fp8
- * rows. */
+/* With post-norm a copy is between the backward of ReLU and the input gradient that reads its
+ * fp8 rows. */
 static void copy(const Backend *b, void *to, const void *from, size_t bytes) {
   Cuda *c = cuda_peek(b);
   cuda_forget_overwritten(c, to, bytes);

@@ -32,10 +32,11 @@ typedef struct Outgrown {
   struct Outgrown *next;
 } Outgrown;
 
-/* The array whose fp8 rows the scratch memory of fp8 operands contains (kernel_fp8_rows): `rows`
- * rows of n elements in bf16. of NULL: none. Known only until the next operation that might write
- * the array or the scratch memory: the next call of cuda_of, growth of scratch memory, a collective
- * that is joined, a GEMM (a weight gradient or a copy only if it overwrites the array). */
+/* The array whose fp8 rows the scratch memory of fp8 operands contains (kernel_fp8_rows):
+ * `rows` rows of n elements in bf16. of NULL: none. Forgotten by the next operation that
+ * might write the array or the scratch memory: the next call of cuda_of, growth of scratch
+ * memory, the join of a collective, a GEMM. A weight gradient or a copy forgets it only if it
+ * overwrites the array. */
 typedef struct {
   const void *of;
   size_t rows, n;

@@ -28,8 +28,8 @@ struct DeviceComm {
   NcclComm *comm; /* Use the communicator only under the lease, because an abort frees it. */
   Lease lease;
   cudaStream_t stream;
-  /* events on the compute stream: the inputs of the last collective of gradients are ready; those of
-   * another collective */
+  /* events on the compute stream: the inputs of the last collective of gradients are ready;
+   * those of another collective */
   cudaEvent_t inputs_ready, others_ready;
   /* event on the collective stream: the last collective is complete */
   cudaEvent_t done;
@@ -219,8 +219,8 @@ static Err open_comm(DeviceComm **out, const Backend *b, const char id[DEVICE_CO
   return ERR_OK;
 }
 
-/* Makes the next collective wait for the work enqueued on the compute stream so far, and records the
- * event there. */
+/* Makes the next collective wait for the work enqueued on the compute stream so far, and
+ * records the event there. */
 static void begin_collective(DeviceComm *w, cudaEvent_t event) {
   Cuda *c = w->cuda;
   cuda_note(c, "a collective", cudaEventRecord(event, c->stream));

@@ -1,5 +1,5 @@
-/* Residual, dropout and layer norm in one pass over memory: a row stays in registers. The backward
- * is in norm_backward.cu. Depends on fp8.cuh. */
+/* Residual, dropout and layer norm in one pass over memory: a row stays in registers. The
+ * backward is in norm_backward.cu. Depends on fp8.cuh. */
 #include "backend/cuda/fp8.cuh"
 
 /* A block has four warps: one row per warp (WARPS 1) or one row for all (WARPS 4). A thread holds
@@ -44,9 +44,10 @@ static Ahead ahead_of(const AddNorm *n) {
 }
 
 /* Residual and layer norm. Rows are processed from the last to the first, here and in the
- * backward: the preceding GEMM may have left the last rows in L2. sum may be x: each thread loads
- * an element before storing it. DRAWS (one warp per row): also draws the bits of `ahead`, while the
- * row is on its way from memory. FP8 (T is bf16): converts the stored y too, to `to`. */
+ * backward: the preceding GEMM may have left the last rows in L2. sum may be x: each thread
+ * loads an element before storing it. DRAWS (one warp per row): also draws the bits of `ahead`,
+ * while the row is on its way from memory. FP8 (T is bf16): converts the stored y too, to
+ * `to`. */
 template <typename T, int WARPS, int VECS, bool DRAWS, bool FP8>
 static __device__ __forceinline__ void norm_row(T *sum, T *y, float *stat, const T *x,
                                                 const T *branch, const float *gain,

@@ -1,5 +1,5 @@
-/* Backward of residual, dropout and layer norm in one pass over memory: a row stays in registers.
- * Depends on sections.cuh, columns.cu. */
+/* Backward of residual, dropout and layer norm in one pass over memory: a row stays in
+ * registers. Depends on sections.cuh, columns.cu. */
 #include <type_traits>
 
 #include "backend/cuda/sections.cuh"
@@ -16,8 +16,8 @@
 #define SUMS_APART true
 #endif
 
-/* Starts an asynchronous copy of 16 bytes to shared memory; before compute capability 8.0 copies
- * synchronously. */
+/* Starts an asynchronous copy of 16 bytes to shared memory; before compute capability 8.0
+ * copies synchronously. */
 static __device__ __forceinline__ void copy_ahead(uint4 *to, const uint4 *from) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
@@ -27,9 +27,9 @@ static __device__ __forceinline__ void copy_ahead(uint4 *to, const uint4 *from) 
 #endif
 }
 
-/* Synchronizes the ROW threads of a team, which is one of COUNT teams beginning at FIRST. If the
- * number of a barrier is computed, ptxas reserves all 16 for a block. Compute capability 12.0 has 24
- * for an SM, so two blocks need constant numbers. */
+/* Synchronizes the ROW threads of a team, which is one of COUNT teams beginning at FIRST. If
+ * the number of a barrier is computed, ptxas reserves all 16 for a block. Compute capability
+ * 12.0 has 24 for an SM, so two blocks need constant numbers. */
 template <int ROW, int FIRST, int COUNT>
 static __device__ __forceinline__ void team_barrier(int team) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
@@ -46,9 +46,9 @@ static __device__ __forceinline__ void team_barrier(int team) {
 #endif
 }
 
-/* Returns the sums of a and b over a team to all its threads. The lower half of a warp reduces a,
- * the upper half b. part: one element per warp of the block; the caller alternates between two
- * arrays, so that one barrier per row is sufficient. */
+/* Returns the sums of a and b over a team to all its threads. The lower half of a warp reduces
+ * a, the upper half b. part: one element per warp of the block; the caller alternates between
+ * two arrays, so that one barrier per row is sufficient. */
 template <int ROW, int TEAMS>
 static __device__ __forceinline__ float2 team_sums(float a, float b, float2 *part, int team) {
   bool upper = threadIdx.x & 16;
@@ -105,12 +105,12 @@ struct ThreadSums {
   }
 };
 
-/* Computes dx and dbranch, and in parts (rows of 2d or 3d) the partial sums of dgain, dbias and, if
- * SHIFTS, dshift of each section (see sections.cuh). Teams of ROW threads alternate over the rows,
- * eight columns per thread, so that column sums need few registers and many rows are in flight.
- * While a row is computed, the team's next row is copied to shared memory (cp.async), each thread's
- * part to a slot of its own. dx may be `through` and dbranch may be dy: a thread stores only
- * elements that it alone has loaded. */
+/* Computes dx and dbranch, and in parts (rows of 2d or 3d) the partial sums of dgain, dbias
+ * and, if SHIFTS, dshift of each section (see sections.cuh). Teams of ROW threads alternate
+ * over the rows, eight columns per thread, so that column sums need few registers and many rows
+ * are in flight. While a row is computed, the team's next row is copied to shared memory
+ * (cp.async), each thread's part to a slot of its own. dx may be `through` and dbranch may be
+ * dy: a thread stores only elements that it alone has loaded. */
 template <typename T, int THREADS, int ROW, bool SHIFTS>
 static __global__ void __launch_bounds__(THREADS, SM_BLOCKS)
     norm_backward(T *dx, T *dbranch, float *parts, const T *dy, const T *through, const T *sum,
@@ -251,8 +251,8 @@ static __global__ void __launch_bounds__(THREADS, SM_BLOCKS)
   }
 }
 
-/* For any d and alignment: one block per row. dx may be `through` and dbranch may be dy: a thread
- * stores only elements that it has loaded, after the sums over the row. */
+/* For any d and alignment: one block per row. dx may be `through` and dbranch may be dy: a
+ * thread stores only elements that it has loaded, after the sums over the row. */
 template <typename T>
 static __global__ void __launch_bounds__(256)
     norm_backward_plain(T *dx, T *dbranch, const T *dy, const T *through, const T *sum,

@@ -1,14 +1,14 @@
-/* ReLU and its backward that also convert their result to fp8. A block processes whole rows, because
- * the scale of a row needs its maximum. Depends on fp8.cuh, columns.cu. */
+/* ReLU and its backward that also convert their result to fp8. A block processes whole rows,
+ * because the scale of a row needs its maximum. Depends on fp8.cuh, columns.cu. */
 #include "backend/cuda/fp8.cuh"
 
 #define THREADS    256 /* threads of a block; twice as many for rows of more than 2048 columns */
 #define SM_THREADS 512 /* threads of all blocks of an SM, limited by their registers */
 #define PARTS      264 /* partial sums: two for each of the 132 SMs of an H100 or H200 */
 
-/* `activate` of ReLU (elements.cu) for whole rows, one per block, which also converts them to fp8.
- * A thread has GROUPS groups of eight elements of its row, THREADS groups apart. The last rows come
- * first: the preceding GEMM may have left them in L2. */
+/* `activate` of ReLU (elements.cu) for whole rows, one per block, which also converts them to
+ * fp8. A thread has GROUPS groups of eight elements of its row, THREADS groups apart. The last
+ * rows come first: the preceding GEMM may have left them in L2. */
 template <int GROUPS>
 static __global__ void __launch_bounds__(THREADS)
     relu_fp8(Fp8Rows to, __nv_bfloat16 *y, uint8_t *mask, const __nv_bfloat16 *x,
@@ -72,10 +72,10 @@ static __device__ __forceinline__ void rows_max(float (&most)[8], float (&part)[
   for (int a = 0; a < 8; a++) most[a] = __shfl_sync(0xffffffffu, all, a * 4);
 }
 
-/* Computes dx, its rows in fp8 and this block's sums of its columns, parts (gridDim.x, n); eight
- * columns per thread. Blocks alternate over pieces of AHEAD rows, from the last rows to the first:
- * the preceding GEMM may have left the last rows in L2. The next piece is loaded before the barrier
- * that the maxima of the rows need. dx may be dy. */
+/* Computes dx, its rows in fp8 and this block's sums of its columns, parts (gridDim.x, n);
+ * eight columns per thread. Blocks alternate over pieces of AHEAD rows, from the last rows to
+ * the first: the preceding GEMM may have left the last rows in L2. The next piece is loaded
+ * before the barrier that the maxima of the rows need. dx may be dy. */
 template <int COUNT>
 static __global__ void __launch_bounds__(COUNT, SM_THREADS / COUNT)
     relu_backward_fp8(Fp8Rows to, __nv_bfloat16 *dx, float *parts, const __nv_bfloat16 *dy,

@@ -1,5 +1,5 @@
-/* dgrad GEMM fused with the backward of ReLU: applies the mask and sums the bias gradient in the
- * epilogue. Hopper only, bf16 and fp16. Depends on tile_matmul.cuh. */
+/* dgrad GEMM fused with the backward of ReLU: applies the mask and sums the bias gradient in
+ * the epilogue. Hopper only, bf16 and fp16. Depends on tile_matmul.cuh. */
 #include "backend/cuda/tile_matmul.cuh"
 
 #define SUMS_BYTES (WARPS * TILE_N * 4)
@@ -26,8 +26,8 @@ static __device__ __forceinline__ float sum_rows(const uint32_t (&x)[2][4]) {
   return (upper ? z1 : z0) + __shfl_xor_sync(all, upper ? z0 : z1, 2);
 }
 
-/* y (m, n) = (a (m, k) · b (k, n)) ∘ mask * scale, and the column sums of y. Its own shared memory
- * has the column sums of each warp for two tiles. */
+/* y (m, n) = (a (m, k) · b (k, n)) ∘ mask * scale, and the column sums of y. Its own shared
+ * memory has the column sums of each warp for two tiles. */
 template <typename T>
 struct Backward {
   typedef T Element;

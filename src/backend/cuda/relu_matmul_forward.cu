@@ -1,8 +1,8 @@
-/* Forward GEMM fused with bias, ReLU and dropout, and the kernel that draws the bits of dropout.
- * The epilogue does not draw them: beside wgmma that takes longer than a pass of its own. They come
- * in the array to which the mask is written, from add_norm (norm.cu), which has time for it, or from
- * kernel_draw_bits. Hopper only, bf16 and fp16, except for the drawing. Depends on
- * tile_matmul.cuh. */
+/* Forward GEMM fused with bias, ReLU and dropout, and the kernel that draws the bits of
+ * dropout. The epilogue does not draw them: beside wgmma that takes longer than a pass of its
+ * own. The mask array holds the bits on entry. add_norm (norm.cu) draws them while it waits for
+ * memory; otherwise kernel_draw_bits does. Hopper only, bf16 and fp16, except for the drawing.
+ * Depends on tile_matmul.cuh. */
 #include "backend/cuda/tile_matmul.cuh"
 
 #define BIAS_BYTES   (TILE_N * 2)
@@ -51,8 +51,8 @@ static __device__ __forceinline__ uint32_t nonzero_mask(uint4 y) {
   return pack_signs(y.x + most, y.y + most, y.z + most, y.w + most);
 }
 
-/* y (m, n) = max(a (m, k) · bᵀ + bias, 0) ∘ bits * scale, b (n, k); kept: where y is not 0. Loads
- * the bias. Its own shared memory has the mask to write. */
+/* y (m, n) = max(a (m, k) · bᵀ + bias, 0) ∘ bits * scale, b (n, k); kept: where y is not 0.
+ * Loads the bias. Its own shared memory has the mask to write. */
 template <typename T>
 struct Forward {
   typedef T Element;

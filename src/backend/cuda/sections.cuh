@@ -1,14 +1,15 @@
-/* Division of rows into partial sums, for norm.cu and columns.cu. Depends on device.cuh.
+/* Division of rows into partial sums, for norm_backward.cu and columns.cu. Depends on
+ * device.cuh.
  *
- * The rows are dealt to `shares`, a few to each share in every turn, from the last rows to the
+ * Rows are assigned to `shares` round-robin, a few rows in each turn, from the last row to the
  * first. The turns of a share are divided into `each` sections. The sums of a share's sections
  * are added in their order, then the sums of the shares (add_parts). All this depends on the
  * shape alone, so that sums have the same bits on every GPU.
  *
- * The number of blocks depends on the GPU: as many as run at once, and each processes every
- * gridDimth section. The sections outnumber the blocks, so that no SM has much more work than
- * another. With as many blocks as shares (an H100 or H200 runs 2 * 132 = 264) a block has all
- * sections of a share and adds them itself; otherwise add_parts does. */
+ * The number of blocks depends on the GPU: as many as run at once. Block b processes sections
+ * b, b + gridDim, b + 2 gridDim, and so on. There are more sections than blocks, so that no SM
+ * has much more work than another. With as many blocks as shares (an H100 or H200 runs 2 * 132
+ * = 264) a block has all sections of a share and adds them itself; otherwise add_parts does. */
 #ifndef BACKEND_CUDA_SECTIONS_CUH
 #define BACKEND_CUDA_SECTIONS_CUH
 
@@ -34,8 +35,8 @@ static inline Sections divide_turns(size_t shares, size_t turns) {
   return s;
 }
 
-/* Returns the blocks of a kernel that processes the sections on a GPU with `sms` SMs; `columns`:
- * blocks that share a row, each with some of its columns. */
+/* Returns the blocks of a kernel that processes the sections on a GPU with `sms` SMs;
+ * `columns`: blocks that share a row, each with some of its columns. */
 static inline unsigned count_section_blocks(const Sections &s, size_t sms, size_t columns) {
   size_t fit = sms * SM_BLOCKS / columns, most = (size_t)s.shares * s.each;
   return (unsigned)(fit < 1 ? 1 : fit < most ? fit : most);
@@ -50,8 +51,8 @@ static inline size_t count_share_parts(const Sections &s, unsigned blocks) {
 struct Section {
   unsigned share, begin, end;
   size_t part; /* its row of the partial sums */
-  /* The block has written the sums of the share's sections before it to that row; this section's
-   * are added to them. */
+  /* The block has written the sums of the share's sections before it to that row; this
+   * section's are added to them. */
   bool continues_part;
   bool completes_part; /* The block has no further section of that row. */
 };

@@ -56,9 +56,9 @@ struct Job {
 
 #if HAS_WGMMA
 
-/* Addresses in shared memory: stages of a and b; the mask of two tiles, a byte per eight elements
- * in rows of 32 bytes; what the epilogue loads and has; one part per warp ("stand"), in which it is
- * transposed from wgmma order to rows; barriers. */
+/* Addresses in shared memory: stages of a and b; the mask of two tiles, a byte per eight
+ * elements in rows of 32 bytes; what the epilogue loads and has; one part per warp ("stand"),
+ * in which it is transposed from wgmma order to rows; barriers. */
 struct Shared {
   uint32_t stages, bits, loaded, own, stand, full, empty, bits_full, bits_empty;
   uint32_t rows; /* the rows of a that this warp group multiplies, in the first stage */
@@ -97,7 +97,8 @@ struct Walk {
 
 /* ---- loads ---- */
 
-/* Loads this block's share of a stage of b, TILE_N / CLUSTER columns, for all blocks of the cluster. */
+/* Loads this block's share of a stage of b, TILE_N / CLUSTER columns, for all blocks of the
+ * cluster. */
 template <bool ALONG>
 static __device__ __forceinline__ void load_share(const Job &j, uint32_t to, int column, int k,
                                                   uint32_t full) {
@@ -176,8 +177,8 @@ static __device__ __forceinline__ uint32_t multiply_pair(uint32_t x, Factor by) 
 }
 
 /* A finished tile. Words 2 i and 2 i + 1 of lane (g, q) hold columns 8 i + 2 q and the next, of
- * rows g and g + 8. The addresses are kept here because the compiler would compute them anew for
- * every part. */
+ * rows g and g + 8. The addresses are kept here because the compiler would compute them anew
+ * for every part. */
 struct Tile {
   uint32_t word[64];
   int row, column; /* row of tiles, or -1 if there is no tile; first column, in elements */
@@ -188,8 +189,8 @@ struct Tile {
 };
 
 /* The constants of a lane for all parts. A part in shared memory has rows of 64 bytes, four
- * chunks of eight elements, permuted differently in every pair of rows, so that the same chunk of
- * eight rows is in different banks. */
+ * chunks of eight elements, permuted differently in every pair of rows, so that the same chunk
+ * of eight rows is in different banks. */
 struct Lane {
   /* addresses for store_tiles; addresses of the lane's chunks for reading */
   uint32_t put[2], get[2];
@@ -218,8 +219,8 @@ static __device__ __forceinline__ Lane make_lane(const Job &j, const Shared &s) 
   return l;
 }
 
-/* Which elements a lane has in one row of a part: bits 2 q and 2 q + 1 of each byte of the mask,
- * shifted to the highest bit of the byte in `first` and `second`. */
+/* Which elements a lane has in one row of a part: bits 2 q and 2 q + 1 of each byte of the
+ * mask, shifted to the highest bit of the byte in `first` and `second`. */
 struct Bits {
   uint32_t first, second;
 };
@@ -245,8 +246,8 @@ static __device__ __forceinline__ void stage_words(const Lane &l, const uint32_t
   __syncwarp();
 }
 
-/* Writes the lane's eight elements of part P in rows g (half 0) or g + 8 (half 1) to global memory
- * and returns them. */
+/* Writes the lane's eight elements of part P in rows g (half 0) or g + 8 (half 1) to global
+ * memory and returns them. */
 template <int P>
 static __device__ __forceinline__ uint4 write_eight(const Lane &l, const Tile &t, int half) {
   uint4 y = get16(l.get[half]);
@@ -389,8 +390,8 @@ static __device__ __forceinline__ void run_block(const Job &j) {
 
 #define BOUNDS __launch_bounds__(THREADS, 1)
 #else
-/* On GPUs other than Hopper these kernels are empty; kernel_fuses_relu detects that by the smaller
- * number of threads in the launch bounds. */
+/* On GPUs other than Hopper these kernels are empty; kernel_fuses_relu detects that by the
+ * smaller number of threads in the launch bounds. */
 #define BOUNDS __launch_bounds__(32)
 #endif
 

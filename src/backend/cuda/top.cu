@@ -121,8 +121,8 @@ static __device__ __forceinline__ unsigned count_better(uint64_t mine) {
 }
 
 /* Returns a lower bound of the k largest logits: if a row is divided into at least k parts, the
- * k-th largest of the parts' maxima. For k <= WARPS a part is the part of a warp, otherwise of a
- * thread. Parts without logits have the maximum -inf. Uses rank[0 … THREADS - 1]. */
+ * k-th largest of the parts' maxima. For k <= WARPS a part is the part of a warp, otherwise of
+ * a thread. Parts without logits have the maximum -inf. Uses rank[0 … THREADS - 1]. */
 template <typename R>
 static __device__ float find_bound(uint64_t *rank, float most, unsigned k) {
   unsigned lane = threadIdx.x % 32;
@@ -166,7 +166,8 @@ static __device__ void search_ranks(uint64_t *rank, Logits<T, R> logits, unsigne
   __syncthreads();
 }
 
-/* Sorts the candidates rank[0 … found - 1] in decreasing order; at least the first k are sorted. */
+/* Sorts the candidates rank[0 … found - 1] in decreasing order; at least the first k are
+ * sorted. */
 template <int THREADS>
 static __device__ void sort_candidates(uint64_t *rank, unsigned found) {
   if (found <= 32) { /* each lane of a warp counts how many precede its candidate */
@@ -185,10 +186,10 @@ static __device__ void sort_candidates(uint64_t *rank, unsigned found) {
   sort_ranks<THREADS>(rank, n);
 }
 
-/* One block per row. Phase 1: maximum of each thread and log-sum-exp. Phase 2: collects the logits
- * not below the bound, normally k and a few more; only threads whose maximum is not below it have
- * any. Phase 3: sorts them or, if there are more than TOP_ROOM (adversarial order of logits),
- * searches the next largest k times. Phase 4: writes the first k. */
+/* One block per row. Phase 1: maximum of each thread and log-sum-exp. Phase 2: collects the
+ * logits not below the bound, normally k and a few more; only threads whose maximum is not
+ * below it have any. Phase 3: sorts them or, if there are more than TOP_ROOM (adversarial order
+ * of logits), searches the next largest k times. Phase 4: writes the first k. */
 template <typename T, int THREADS, int HELD, bool VECTOR>
 static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     find_top_k(float *value, int32_t *id, float *lse, const T *__restrict__ all, size_t vocab,

@@ -28,7 +28,7 @@ make_build() {
 # report_kernel REGISTERS SPILLS: writes what ptxas prints.
 report_kernel() {
   local name=_Z13norm_backwardI13__nv_bfloat16Li512ELi64ELb0EEvPT_S2_PfPKS1_S5_S5_PKfS7_jj4Drop
-  cat > build/src/backend/cuda/norm.cu.usage << END
+  cat > build/src/backend/cuda/norm_backward.cu.usage << END
 ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function '$name' for 'sm_90a'
 ptxas info    : Function properties for $name
@@ -69,7 +69,7 @@ END
 @test "a kernel with a fixed grid has the waves of each GPU, and is weak if it has two" {
   make_build 64 0
   sed 's/_Z13norm_backward[^ '"'"']*/_Z9sum_shareI13__nv_bfloat16Lb1EEvPfPKT_mm/; s/Used 64/Used 32/; s/16 barriers, 24832/1 barriers, 8192/' \
-    build/src/backend/cuda/norm.cu.usage > build/src/backend/cuda/columns.cu.usage
+    build/src/backend/cuda/norm_backward.cu.usage > build/src/backend/cuda/columns.cu.usage
   "$occupancy" --update build table.tsv
   line=$'sm_90a\tsum_share<bf16, true>\t256\t32\t8192\t1\t0\t8\t100\tthreads\t1024\tH100-PCIe=2,H100-SXM=1\tH100-PCIe=100,H100-SXM=103'
   grep -qxF "$line" table.tsv
@@ -111,8 +111,8 @@ END
   run -0 "$occupancy" --check build table.tsv
   "$occupancy" --update build table.tsv
   grep -qxF "$(cat lines.txt)" table.tsv
-  sed "s/'sm_90a'/'sm_86'/" build/src/backend/cuda/norm.cu.usage > lines.txt
-  cat lines.txt >> build/src/backend/cuda/norm.cu.usage
+  sed "s/'sm_90a'/'sm_86'/" build/src/backend/cuda/norm_backward.cu.usage > lines.txt
+  cat lines.txt >> build/src/backend/cuda/norm_backward.cu.usage
   run -0 "$occupancy" --check build table.tsv # the table has no line of sm_86
   [ "$output" = "1 kernel on sm_90a compared" ]
 }

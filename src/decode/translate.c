@@ -1,5 +1,5 @@
 /* Encodes lines, translates them in batches of similar length, decodes the results. On a GPU
- * several batches are searched at the same time, each by a thread. Depends on beam_pool, text,
+ * several batches can be searched at the same time, each by a thread. Depends on beam_pool, text,
  * data/clean. */
 #include "decode/translate.h"
 

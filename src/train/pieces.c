@@ -22,7 +22,7 @@ static bool next_full_span(const Params *p, size_t *at, Span *span) {
   return true;
 }
 
-static size_t clamp(size_t x, size_t least, size_t most) {
+static size_t clamp_offset(size_t x, size_t least, size_t most) {
   return x < least ? least : x > most ? most : x;
 }
 
@@ -32,7 +32,7 @@ static void add_part(Pieces *p, size_t i, const Span *span, size_t ranks, size_t
   const size_t *off = p->all + i * (ranks + 1);
   if (span->end <= off[0] || span->begin >= off[ranks]) return;
   for (size_t r = 0; out && r <= ranks; r++)
-    out[p->full_count * (ranks + 1) + r] = clamp(off[r], span->begin, span->end);
+    out[p->full_count * (ranks + 1) + r] = clamp_offset(off[r], span->begin, span->end);
   p->full_count++;
 }
 

@@ -116,6 +116,7 @@ static void enqueue(DeviceComm *w, What what, float *x, size_t width, const size
   read_fault(w, what, "FAKE_COMM_FAIL", &w->fails);
   read_fault(w, what, "FAKE_COMM_STUCK", &w->sticks);
   if (what == SUM || what == SCATTER) w->behind = w->joined;
+  if (w->count - w->first == QUEUE) abort(); /* would overwrite an operation that has to run */
   Operation *o = &w->queue[w->count++ % QUEUE];
   *o = (Operation){.what = what, .x = x, .width = width};
   memcpy(o->off, off, ((size_t)w->spec.size + 1) * sizeof *off);

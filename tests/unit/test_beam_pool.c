@@ -105,17 +105,21 @@ typedef struct {
   int meet;              /* searches that must have begun before the first goes on */
 } Job;
 
+static BeamPoolSpec make_spec(void) {
+  return (BeamPoolSpec){.config = &config,
+                        .backend = &device,
+                        .weights = {w, w},
+                        .spec = &beam,
+                        .tokens = MOST,
+                        .sentences = EACH};
+}
+
 static BeamPool *new_pool(size_t streams) {
   BeamPool *pool;
   opened = closed = bound = 0;
   openings_that_work = 100;
   memory_left = UINT64_MAX;
-  BeamPoolSpec spec = {.config = &config,
-                       .backend = &device,
-                       .weights = {w, w},
-                       .spec = &beam,
-                       .tokens = MOST,
-                       .sentences = EACH};
+  BeamPoolSpec spec = make_spec();
   OK(beam_pool_new(&pool, &spec, streams));
   return pool;
 }
@@ -295,12 +299,7 @@ static void test_beam_pool_default_streams_from_environment(void **state) {
  * error and free what it has taken. */
 static void test_beam_pool_out_of_memory_is_error(void **state) {
   (void)state;
-  BeamPoolSpec spec = {.config = &config,
-                       .backend = &device,
-                       .weights = {w, w},
-                       .spec = &beam,
-                       .tokens = MOST,
-                       .sentences = EACH};
+  BeamPoolSpec spec = make_spec();
   for (uint64_t n = 1;; n++) {
     BeamPool *pool;
     mem_fail_after(n);

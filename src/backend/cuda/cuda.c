@@ -102,29 +102,29 @@ static void run_matmul(const Backend *b, const Matmul *x) {
   cuda_note_err(c, matmul_run(&c->matmul, x));
 }
 
+static Matmul describe_linear(void *y, const void *x, const void *w, const void *bias,
+                              size_t rows, size_t in, size_t out) {
+  return (Matmul){.kind = MATMUL_FPROP,
+                  .rows = rows,
+                  .in = in,
+                  .out = out,
+                  .result = y,
+                  .x = x,
+                  .w = w,
+                  .bias = bias};
+}
+
 static void linear(const Backend *b, void *y, const void *x, const void *w, const void *bias,
                    size_t rows, size_t in, size_t out) {
-  run_matmul(b, &(Matmul){.kind = MATMUL_FPROP,
-                          .rows = rows,
-                          .in = in,
-                          .out = out,
-                          .result = y,
-                          .x = x,
-                          .w = w,
-                          .bias = bias});
+  Matmul m = describe_linear(y, x, w, bias, rows, in, out);
+  run_matmul(b, &m);
 }
 
 static void linear_relu(const Backend *b, void *y, const void *x, const void *w,
                         const void *bias, size_t rows, size_t in, size_t out) {
-  run_matmul(b, &(Matmul){.kind = MATMUL_FPROP,
-                          .rows = rows,
-                          .in = in,
-                          .out = out,
-                          .result = y,
-                          .x = x,
-                          .w = w,
-                          .bias = bias,
-                          .relu = true});
+  Matmul m = describe_linear(y, x, w, bias, rows, in, out);
+  m.relu = true;
+  run_matmul(b, &m);
 }
 
 static void linear_dx(const Backend *b, void *dx, const void *dy, const void *w, size_t rows,

@@ -255,6 +255,16 @@ static Err set_network(Planning *p) {
   return ERR_OK;
 }
 
+/* NCCL gathers all weights in the type that forward and backward read, and in fp32 those that
+ * they read in fp32. The host gathers all of them in fp32. */
+static void set_sharding(Planning *p) {
+  PlanInput *in = &p->report.input;
+  bool is_low = in->is_nccl && p->stand_in.type != TYPE_F32;
+  in->is_sharded = opt_flag(p->opts, "shard-optimizer");
+  in->weight_bytes = (int)(is_low ? type_size(p->stand_in.type) : sizeof(float));
+  in->full_elements = is_low ? params_count_full(&p->model->params) : 0;
+}
+
 static void set_input(Planning *p) {
   const OptSet *opts = p->opts;
   PlanReport *r = &p->report;
@@ -267,7 +277,7 @@ static void set_input(Planning *p) {
   in->schedule = &p->schedule;
   in->bytes_per_element = opt_choice(opts, "allreduce-dtype", "fp32|bf16") ? 2 : 4;
   in->overlaps = opt_choice(opts, "overlap", "yes|no") == 0;
-  in->is_sharded = opt_flag(opts, "shard-optimizer");
+  set_sharding(p);
   if (!p->is_host && !in->is_nccl) in->copies = 2 * gradients / p->machine.snapshot_bandwidth;
   in->jitter = opt_real(opts, "jitter");
   r->is_checkpoint_given = opt_given(opts, "checkpoint-time");

@@ -48,6 +48,13 @@ size_t params_add_full(Params *p, Err *err, ParamInit init, double scale, size_t
   return offset;
 }
 
+size_t params_count_full(const Params *p) {
+  size_t n = 0;
+  for (size_t i = 0; i < p->count; i++)
+    if (p->param[i].is_full) n += p->param[i].rows * p->param[i].cols;
+  return n;
+}
+
 void params_finish(Params *p) {
   p->padded = (p->padded + UNIT - 1) / UNIT * UNIT;
 }

@@ -51,6 +51,8 @@ size_t params_add(Params *p, Err *err, ParamInit init, double scale, size_t rows
 /* params_add of a weight with Param.is_full. */
 size_t params_add_full(Params *p, Err *err, ParamInit init, double scale, size_t rows,
                        size_t cols, const char *fmt, ...) __attribute__((format(printf, 7, 8)));
+/* Returns the number of elements of the weights with Param.is_full. */
+size_t params_count_full(const Params *p);
 /* Pads the array. Call it after the last params_add. */
 void params_finish(Params *p);
 void params_free(Params *p);

@@ -49,13 +49,26 @@ static double sum_traffic(const PlanSchedule *s, const PlanNetwork *net,
   return sum;
 }
 
+/* Adds the all-gather of new weights after the update: half of an all-reduce. The weights in
+ * fp32 are one more collective. */
+static void add_gather(const PlanInput *in, PlanPoint *p) {
+  const PlanSchedule *s = in->schedule;
+  double full = (double)in->full_elements * sizeof(float);
+  PlanReduce all = plan_reduce(s, &p->net, in->weight_bytes, 0, /*overlaps=*/false, 0.5);
+  p->gather = all.total;
+  p->traffic += 0.5 * sum_traffic(s, &p->net, in->weight_bytes);
+  if (full == 0) return;
+  PlanAlgorithm algorithm = plan_choose_algorithm(&p->net, full);
+  p->gather += 0.5 * plan_allreduce(&p->net, algorithm, full);
+  p->traffic += 0.5 * plan_node_traffic(&p->net, algorithm, full);
+}
+
 static void add_communication(const PlanInput *in, PlanPoint *p) {
   const PlanSchedule *s = in->schedule;
   double largest = s->buckets ? (double)s->size[0] * in->bytes_per_element : 0;
   int ranks = p->net.nodes * p->net.gpus;
   if (ranks == 1) return;
-  /* A reduce-scatter is half of an all-reduce; the all-gather of the fp32 weights, after the
-   * update, is the other half. */
+  /* A reduce-scatter is half of an all-reduce. */
   double scale = in->is_sharded ? 0.5 : 1;
   PlanReduce r = plan_reduce(s, &p->net, in->bytes_per_element, in->compute.backward,
                              in->overlaps && in->copies == 0, scale);
@@ -65,11 +78,7 @@ static void add_communication(const PlanInput *in, PlanPoint *p) {
   p->hidden = r.exposed < r.total ? r.total - r.exposed : 0;
   p->copies = in->copies;
   p->traffic = scale * sum_traffic(s, &p->net, in->bytes_per_element);
-  if (in->is_sharded) {
-    PlanReduce gather = plan_reduce(s, &p->net, sizeof(float), 0, /*overlaps=*/false, 0.5);
-    p->gather = gather.total;
-    p->traffic += 0.5 * sum_traffic(s, &p->net, sizeof(float));
-  }
+  if (in->is_sharded) add_gather(in, p);
 }
 
 static void add_faults(const PlanInput *in, PlanPoint *p) {

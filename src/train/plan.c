@@ -105,8 +105,7 @@ Err plan_dry_run(Trainer *t) {
            " steps: %.3f TFLOP of GEMMs a step at %.0f GFLOP/s, measured on this device",
            str_of_seconds(time, step), str_of_seconds(text, step * (double)t->steps), t->steps,
            work / 1e12, rate / 1e9);
-  double traffic =
-      world_traffic(&t->world, t->spec, t->micro_batches, t->state.model->params.padded);
+  double traffic = world_traffic(&t->world, t->spec, t->micro_batches, &t->state.model->params);
   if (world_has_others(&t->world))
     log_info("network  each rank sends and receives %s in a step",
              str_of_bytes(text, (uint64_t)traffic));

@@ -219,20 +219,27 @@ uint64_t world_optimizer_shards(const World *w, const TrainSpec *s) {
   return s->shard ? (uint64_t)w->ranks : 1;
 }
 
-/* Returns the bytes of an element that a sharded optimizer gathers: NCCL gathers the copy that
- * forward and backward read, the host gathers weights in fp32. */
-static double gathered_bytes(const World *w) {
-  return (double)(w->allreduce.ops ? type_size(w->backend.type) : sizeof(float));
+/* Returns the bytes that a sharded optimizer gathers: over NCCL the copy that forward and
+ * backward read, and in fp32 the weights that they read in fp32; through the host all weights in
+ * fp32. */
+static double gathered_bytes(const World *w, const Params *p) {
+  double all = (double)p->padded;
+  bool is_low = w->allreduce.ops && w->backend.type != TYPE_F32;
+  if (!is_low) return all * sizeof(float);
+  return all * (double)type_size(w->backend.type) +
+         (double)params_count_full(p) * sizeof(float);
 }
 
 /* Counts one reduce-scatter of the gradients per reduced round, and per step one all-gather of
  * the sums or, with a sharded optimizer, of the new weights. In each collective a rank
  * sends (ranks - 1) / ranks of the array. */
-double world_traffic(const World *w, const TrainSpec *s, uint32_t micro_batches, size_t n) {
-  double ranks = (double)w->ranks, grad_bytes = s->allreduce_bf16 ? 2 : 4;
-  double result_bytes = s->shard ? gathered_bytes(w) : grad_bytes;
+double world_traffic(const World *w, const TrainSpec *s, uint32_t micro_batches,
+                     const Params *p) {
+  double ranks = (double)w->ranks;
+  double grad_bytes = (double)p->padded * (s->allreduce_bf16 ? 2 : 4);
+  double result_bytes = s->shard ? gathered_bytes(w, p) : grad_bytes;
   double sums = s->reproducible ? world_rounds(w, micro_batches) : 1;
-  return (double)n * (ranks - 1) / ranks * (grad_bytes * sums + result_bytes);
+  return (ranks - 1) / ranks * (grad_bytes * sums + result_bytes);
 }
 
 /* Ranks that share a GPU, or have more threads than cores, have a part of its peak each. */

@@ -97,9 +97,9 @@ ReduceBytes world_reduce_bytes(const World *w, const TrainSpec *spec, uint32_t m
                                uint64_t bytes);
 /* Returns the number of ranks over which the optimizer state is divided. */
 uint64_t world_optimizer_shards(const World *w, const TrainSpec *spec);
-/* Returns the bytes that each rank sends, and receives, in a step with n parameters; 0 with one
- * rank. */
-double world_traffic(const World *w, const TrainSpec *spec, uint32_t micro_batches, size_t n);
+/* Returns the bytes that each rank sends, and receives, in a step; 0 with one rank. */
+double world_traffic(const World *w, const TrainSpec *spec, uint32_t micro_batches,
+                     const Params *params);
 /* Returns the peak FLOP/s of the devices of all ranks (backend/peak.h); 0: one is unknown. A
  * collective. */
 double world_peak(World *w, const char *precision);

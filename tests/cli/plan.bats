@@ -74,6 +74,23 @@ near() { awk -v a="$1" -v b="$2" -v p="$3" 'BEGIN { exit !(a > b * (1 - p / 100)
   [[ "$output" == *"(assumed: 1.45 times the roofline of the data sheet; measured for base in bf16 on h200, vocabulary 32768)"* ]]
 }
 
+@test "--shard-optimizer: NCCL gathers weights in 16 bits where the run computes in them, and norms in fp32 too" {
+  # sent OPTION…: bytes that each of two machines sends in a step
+  sent() {
+    sizes --machine h200 --nodes 2 --link 100Gbit,5us "$@" > line || return 1
+    awk '{ print $6 }' line
+  }
+  fp32=$(sent --precision fp32)
+  [ "$(sent --precision fp32 --shard-optimizer)" = "$fp32" ]
+  [ "$(sent --precision tf32 --shard-optimizer)" = "$fp32" ]
+  # 32 norms of base, a gain and a bias of 512 each: half of 131,072 bytes
+  for precision in bf16 fp16 fp8; do
+    [ "$(sent --precision $precision --shard-optimizer)" = "$(awk -v b="$fp32" 'BEGIN { printf "%d", b * 3 / 4 + 65536 }')" ]
+  done
+  # the host transport gathers fp32
+  [ "$(sent --precision bf16 --shard-optimizer --allreduce-transport host)" = "$fp32" ]
+}
+
 @test "--batch-tokens 0 is refused, as by train" {
   run -2 "$TRIREME" plan --machine h200 --batch-tokens 0
   [[ "$output" == *"--batch-tokens"*"16"* ]]

@@ -188,6 +188,7 @@ static PlanInput make_input(void) {
                      .local = {1e9, 0},
                      .is_nccl = true,
                      .bytes_per_element = 4,
+                     .weight_bytes = 4,
                      .overlaps = true,
                      .total_tokens = 36000,
                      .price = 2};
@@ -249,6 +250,20 @@ static void test_predict_sharded_optimizer_gathers_weights(void **state) {
   assert_near(p.gather, 2, 1e-12);
   assert_near(p.traffic, 1600, 1e-12);
   assert_near(p.update, 0.25, 1e-12); /* each rank updates its half */
+}
+
+/* Half of the all-gather of 2 s above, and 0.5 s for 100 elements that are sent in fp32 too. */
+static void test_predict_sharded_optimizer_gathers_16_bits(void **state) {
+  (void)state;
+  PlanInput in = make_input();
+  PlanPoint p;
+  in.is_sharded = true;
+  in.weight_bytes = 2;
+  in.full_elements = 100;
+  plan_predict(&in, 2, 1, &p);
+  assert_near(p.gather, 1 + 0.5, 1e-12);
+  assert_near(p.traffic, 800 + 400 + 200, 1e-12);
+  assert_near(p.exposed, 0.5, 1e-12);
 }
 
 /* NCCL reduces and gathers pieces by rings, even where a tree would be the faster all-reduce. */
@@ -531,6 +546,7 @@ int main(void) {
       cmocka_unit_test(test_predict_two_machines_by_hand),
       cmocka_unit_test(test_predict_rounds_and_stragglers),
       cmocka_unit_test(test_predict_sharded_optimizer_gathers_weights),
+      cmocka_unit_test(test_predict_sharded_optimizer_gathers_16_bits),
       cmocka_unit_test(test_predict_sharded_optimizer_uses_rings),
       cmocka_unit_test(test_predict_failures_cost_time),
       cmocka_unit_test(test_predict_efficiency_never_grows_with_machines),

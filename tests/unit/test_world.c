@@ -110,7 +110,32 @@ static void test_world_traffic_of_one_rank_is_nothing(void **state) {
   (void)state;
   World w = make_world(0, 1, GRADS_STAY, false);
   TrainSpec spec = {0};
-  assert_true(world_traffic(&w, &spec, 4, 1000) == 0);
+  assert_true(world_traffic(&w, &spec, 4, &(Params){.padded = 1000}) == 0);
+}
+
+/* 1000 elements, of which 100 are read in fp32; two ranks, each of which sends half of what is
+ * reduced and of what is gathered. */
+static double count_sharded_traffic(Type type, const DeviceCommOps *ops) {
+  Param list[] = {{.rows = 30, .cols = 30}, {.rows = 100, .cols = 1, .is_full = true}};
+  Params params = {.param = list, .count = 2, .total = 1000, .padded = 1000};
+  World w = make_world(0, 2, ops ? GRADS_NCCL : GRADS_HOST, false);
+  TrainSpec spec = {.shard = true};
+  w.backend.type = type;
+  w.allreduce.ops = ops;
+  return world_traffic(&w, &spec, 2, &params);
+}
+
+static void test_world_traffic_nccl_gathers_weights_in_16_bits(void **state) {
+  (void)state;
+  const DeviceCommOps nccl = {0};
+  assert_true(count_sharded_traffic(TYPE_BF16, &nccl) == 2000 + 1000 + 200);
+  assert_true(count_sharded_traffic(TYPE_F16, &nccl) == 2000 + 1000 + 200);
+  assert_true(count_sharded_traffic(TYPE_F32, &nccl) == 2000 + 2000);
+}
+
+static void test_world_traffic_host_gathers_weights_in_fp32(void **state) {
+  (void)state;
+  assert_true(count_sharded_traffic(TYPE_BF16, NULL) == 2000 + 2000);
 }
 
 static void test_world_timeout_follows_the_longest_gap_after_the_first_step(void **state) {
@@ -131,6 +156,8 @@ int main(void) {
       cmocka_unit_test(test_world_last_round_has_fewer_contributors),
       cmocka_unit_test(test_world_loader_gets_the_micro_batches_of_the_rounds),
       cmocka_unit_test(test_world_traffic_of_one_rank_is_nothing),
+      cmocka_unit_test(test_world_traffic_nccl_gathers_weights_in_16_bits),
+      cmocka_unit_test(test_world_traffic_host_gathers_weights_in_fp32),
       cmocka_unit_test(test_world_timeout_follows_the_longest_gap_after_the_first_step),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

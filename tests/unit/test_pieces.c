@@ -1,5 +1,5 @@
-/* The ranges of a sharded optimizer over NCCL, for one rank. tests/gpu/test_nccl_ranks.sh tests
- * several. */
+/* The ranges of a sharded optimizer over NCCL, for one rank. test_sharded_weights.c uses those of
+ * three. */
 #include "base/mem.h"
 #include "support.h"
 #include "train/pieces.h"

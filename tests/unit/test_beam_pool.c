@@ -10,17 +10,11 @@
 #include <string.h>
 
 #include "backend/backend.h"
-#include "base/mem.h"
-#include "base/rng.h"
-#include "support.h"
+#include "translator_support.h"
 
 enum { SENTENCES = 24, EACH = 2, BATCHES = SENTENCES / EACH, MOST = 64, LONGEST = 24 };
 
 static Backend device;
-static TransformerConfig config;
-static Params params;
-static TransformerParams where;
-static float *w;
 static int32_t src[SENTENCES * 12], off[SENTENCES + 1];
 static atomic_int opened, closed, bound;
 static int openings_that_work;
@@ -55,38 +49,18 @@ static Err tell_memory(const Backend *b, uint64_t *left, uint64_t *all) {
 }
 
 static int setup(void **state) {
-  Rng rng = {.key = 29};
   (void)state;
   backend_reference(&device);
   device.open_stream = open_copy;
   device.bind_thread = bind_copy;
   device.memory = tell_memory;
-  config =
-      (TransformerConfig){.vocab = 90, .bos = 2, .eos = 1, .pad = 0, .max_positions = LONGEST};
-  OK(transformer_preset(&config, "tiny"));
-  config.d_model = 16;
-  config.ffn_dim = 24;
-  config.heads = 2;
-  config.tying = TIE_NONE;
-  config.layers[0] = config.layers[1] = 1;
-  OK(transformer_lay_out(&where, &params, &config));
-  OK(mem_alloc_aligned(&w, params.padded * sizeof *w));
-  params_init(&params, 3, w);
-  for (size_t i = 0; i < (size_t)(config.vocab * config.d_model); i++) w[where.output + i] *= 4;
-  for (int s = 0; s < SENTENCES; s++) {
-    int32_t n = 1 + (int32_t)rng_below(&rng, 10);
-    for (int32_t i = 0; i < n; i++) src[off[s] + i] = 4 + (int32_t)rng_below(&rng, 86);
-    src[off[s] + n] = config.eos;
-    off[s + 1] = off[s] + n + 1;
-  }
-  return 0;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  params_free(&params);
-  transformer_params_free(&where);
-  mem_free(w);
+  open_translator(&(TransformerConfig){.vocab = 90,
+                                       .d_model = 16,
+                                       .ffn_dim = 24,
+                                       .heads = 2,
+                                       .layers = {1, 1},
+                                       .max_positions = LONGEST});
+  make_sentences(src, off, SENTENCES, 10, 29);
   return 0;
 }
 
@@ -323,5 +297,5 @@ int main(void) {
       cmocka_unit_test(test_beam_pool_default_streams_from_environment),
       cmocka_unit_test(test_beam_pool_out_of_memory_is_error),
   };
-  return cmocka_run_group_tests(tests, setup, teardown);
+  return cmocka_run_group_tests(tests, setup, close_translator);
 }

@@ -7,19 +7,13 @@
 #include <string.h>
 
 #include "backend/backend.h"
-#include "base/mem.h"
-#include "base/rng.h"
 #include "decode/translate.h"
 #include "model/weights.h"
-#include "support.h"
+#include "translator_support.h"
 
 enum { SENTENCES = 40, MOST = SENTENCES * 20, NBEST = 2, LONGEST = 40 };
 
 static Backend cpu, far;
-static TransformerConfig config;
-static Params params;
-static TransformerParams where;
-static float *w;
 static int32_t src[MOST], off[SENTENCES + 1];
 static struct { uint64_t allocs, bytes, puts, gets, widest, narrowest; } seen;
 
@@ -50,35 +44,24 @@ static void far_linear(const Backend *b, void *y, const void *x, const void *m,
 }
 
 static int setup(void **state) {
-  Rng rng = {.key = 23};
   (void)state;
   OK(backend_cpu(&cpu, 1, false));
   far = cpu;
-  far.host = false, far.alloc = far_alloc, far.put = far_put, far.get = far_get;
-  far.linear = far_linear, far.pack = NULL, far.unpack = NULL, far.max_top_k = 100;
-  config =
-      (TransformerConfig){.vocab = 300, .bos = 2, .eos = 1, .pad = 0, .max_positions = LONGEST};
-  OK(transformer_preset(&config, "tiny"));
-  config.d_model = 32, config.ffn_dim = 48, config.heads = 4, config.tying = TIE_NONE;
-  config.layers[0] = config.layers[1] = 2;
-  OK(transformer_lay_out(&where, &params, &config));
-  OK(mem_alloc_aligned(&w, params.padded * sizeof *w));
-  params_init(&params, 3, w);
-  for (size_t i = 0; i < (size_t)(config.vocab * config.d_model); i++) w[where.output + i] *= 4;
-  for (int s = 0; s < SENTENCES; s++) {
-    int32_t n = 1 + (int32_t)rng_below(&rng, 18);
-    for (int32_t i = 0; i < n; i++) src[off[s] + i] = 4 + (int32_t)rng_below(&rng, 296);
-    src[off[s] + n] = config.eos;
-    off[s + 1] = off[s] + n + 1;
-  }
-  return 0;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  params_free(&params);
-  transformer_params_free(&where);
-  mem_free(w);
+  far.host = false;
+  far.alloc = far_alloc;
+  far.put = far_put;
+  far.get = far_get;
+  far.linear = far_linear;
+  far.pack = NULL;
+  far.unpack = NULL;
+  far.max_top_k = 100;
+  open_translator(&(TransformerConfig){.vocab = 300,
+                                       .d_model = 32,
+                                       .ffn_dim = 48,
+                                       .heads = 4,
+                                       .layers = {2, 2},
+                                       .max_positions = LONGEST});
+  make_sentences(src, off, SENTENCES, 18, 23);
   return 0;
 }
 
@@ -312,5 +295,5 @@ int main(void) {
       cmocka_unit_test(test_beam_on_device_out_of_memory_is_error),
       cmocka_unit_test(test_type_to_f32_bf16_and_fp16_are_exact),
   };
-  return cmocka_run_group_tests(tests, setup, teardown);
+  return cmocka_run_group_tests(tests, setup, close_translator);
 }

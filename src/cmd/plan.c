@@ -278,7 +278,11 @@ static void set_input(Planning *p) {
   in->bytes_per_element = opt_choice(opts, "allreduce-dtype", "fp32|bf16") ? 2 : 4;
   in->overlaps = opt_choice(opts, "overlap", "yes|no") == 0;
   set_sharding(p);
-  if (!p->is_host && !in->is_nccl) in->copies = 2 * gradients / p->machine.snapshot_bandwidth;
+  if (!p->is_host && !in->is_nccl) {
+    /* Gradients to host memory and back; with a sharded optimizer also the weights. */
+    int copies = in->is_sharded ? 4 : 2;
+    in->copies = copies * gradients / p->machine.snapshot_bandwidth;
+  }
   in->jitter = opt_real(opts, "jitter");
   r->is_checkpoint_given = opt_given(opts, "checkpoint-time");
   in->faults = (PlanFaults){

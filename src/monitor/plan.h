@@ -107,7 +107,8 @@ typedef struct {
   bool is_sharded;
   int weight_bytes;     /* of an element of the weights in this all-gather: 4, or 2 */
   size_t full_elements; /* weights that are gathered a second time, in fp32 */
-  double copies; /* seconds to copy the gradients to host memory and back; 0: not needed */
+  /* Seconds to copy gradients, and weights if sharded, to host memory and back; 0: not needed. */
+  double copies;
   double jitter; /* standard deviation of a rank's compute time over its mean */
   PlanFaults faults;
   double total_tokens;

@@ -91,6 +91,16 @@ near() { awk -v a="$1" -v b="$2" -v p="$3" 'BEGIN { exit !(a > b * (1 - p / 100)
   [ "$(sent --precision bf16 --shard-optimizer --allreduce-transport host)" = "$fp32" ]
 }
 
+@test "--shard-optimizer through host memory copies the weights too" {
+  # copies OPTION…: milliseconds of the copies in a step
+  copies() {
+    sizes --machine h200 --gpus 2 --allreduce-transport host "$@" > line || return 1
+    perl -MJSON::PP -e 'undef $/; print decode_json(<STDIN>)->{sizes}[0]{parts}{copies_ms}' < json
+  }
+  whole=$(copies)
+  near "$(copies --shard-optimizer)" "$(awk -v c="$whole" 'BEGIN { print 2 * c }')" 0.01
+}
+
 @test "--batch-tokens 0 is refused, as by train" {
   run -2 "$TRIREME" plan --machine h200 --batch-tokens 0
   [[ "$output" == *"--batch-tokens"*"16"* ]]

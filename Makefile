@@ -109,19 +109,20 @@ $(BUILD)/libtrireme-board.so: $(board_sources) $(page_files) src/monitor/board.h
 # The CUDA plug-in is built if nvcc is found: for those of the architectures below that nvcc supports
 # (72 and 87 are Jetson boards, 100 is Blackwell in data centers and 120 in workstations), or for the
 # one given by `make CUDA_ARCH=90a`, which takes a fraction of the time. CUDA_PTX is the
-# architecture of the PTX that the driver compiles for newer GPUs; CUDA_PTX=none omits it.
+# architecture of the PTX that the driver compiles for newer GPUs; CUDA_PTX=none omits it. CUDA_AS=75
+# compiles the source as for sm_75 to machine code of CUDA_ARCH, to test code for older GPUs on a newer one.
 CUDA_ARCH ?= 72 75 80 86 87 89 90a 100 120
 CUDA_PTX  ?= 90
 cuda_obj  := $(patsubst %,$(BUILD)/%.o,$(wildcard src/backend/cuda/*.c src/backend/cuda/*.cu))
 comma     := ,
-gencode    = -gencode arch=compute_$1$(comma)code=$2
+gencode    = -gencode arch=compute_$(or $(CUDA_AS),$1)$(comma)code=$2
 cuda_has   = $(filter sm_$(1:a=),$(CUDA_HAS))
 cuda_asked = $(if $(filter file,$(origin CUDA_ARCH)),,$(CUDA_ARCH)) $(filter-out none,$(CUDA_PTX))
 cuda_lacks = $(foreach a,$(cuda_asked),$(if $(call cuda_has,$a),,$a))
 cuda_code  = $(if $(strip $(cuda_lacks)),$(error $(NVCC) has no sm_$(strip $(cuda_lacks)); it has: $(CUDA_HAS))) \
   $(foreach a,$(CUDA_ARCH),$(if $(call cuda_has,$a),$(call gencode,$a,sm_$a))) \
   $(if $(call cuda_has,$(CUDA_PTX)),$(call gencode,$(CUDA_PTX),compute_$(CUDA_PTX)))
-NVCCFLAGS += -std=c++17 -O3 --threads 2 $(cuda_code) -Werror all-warnings -Xptxas -v -Xcompiler -fPIC,-Wall,-Wextra
+NVCCFLAGS += -std=c++17 -O3 --threads 2 $(cuda_code)$(if $(CUDA_AS), -DCUDA_AS=$(CUDA_AS)) -Werror all-warnings -Xptxas -v -Xcompiler -fPIC,-Wall,-Wextra
 # The CUDA plug-in is not part of builds with sanitizers; `make test-gpu` tests it.
 plugins: $(if $(SAN),,$(if $(HAVE_CUDA),$(BUILD)/libtrireme-cuda.so))
 $(BUILD)/src/backend/cuda/%.c.o: CFLAGS += -fPIC $(CUDA_CFLAGS)
@@ -143,7 +144,7 @@ $(BUILD)/libtrireme-cuda.so: $(cuda_obj)
 	$(call say,LINK)$(CXX) -shared $(LDFLAGS) $^ $(CUDA_LIBS) -o $@
 # Test programs that need a GPU: those that load the plug-in, and one linked with the kernels.
 gpu_tests := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/test_*.c))
-$(BUILD)/tests/gpu/%.c.o: CFLAGS += $(CUDA_CFLAGS)
+$(BUILD)/tests/gpu/%.c.o: CFLAGS += $(CUDA_CFLAGS)$(if $(CUDA_AS), -DCUDA_AS=$(CUDA_AS))
 $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $< $(whole) $(LDLIBS) -lcmocka -o $@
 $(BUILD)/tests/gpu/test_kernels: $(patsubst %,$(BUILD)/tests/gpu/%.c.o,test_kernels check kernels_speed kernels_decode kernels_fp8 kernels_relu kernels_head kernels_sums) \

@@ -22,7 +22,7 @@ static Array array[ARRAYS_MOST];
 static size_t arrays;
 static void *host_block[BLOCKS_MOST], *device_block[BLOCKS_MOST];
 static size_t host_blocks, device_blocks;
-static Rng rng = {.key = 11};
+static Rng rng = {.key = 11}, kept_rng;
 
 void must(cudaError_t err, const char *what) {
   if (err == cudaSuccess) return;
@@ -42,6 +42,16 @@ static void *host_take(size_t count, size_t size) {
 static void fail(const char *what, const char *why) {
   failures++;
   fprintf(stderr, "FAIL %s: %s: %s\n", case_name, what, why);
+}
+
+void draws_keep(void) {
+  kept_rng = rng;
+}
+
+void draws_swap(void) {
+  Rng now = rng;
+  rng = kept_rng;
+  kept_rng = now;
 }
 
 double draw_even(void) {

@@ -59,5 +59,9 @@ void expect_near(double got, double want, double tolerance, const char *what);
 
 double draw_even(void); /* returns a random number in 0 … 1 */
 uint64_t draw_below(uint64_t n);
+/* Keep the state of the random numbers; exchange it with the state kept, to draw the same again and
+ * then to go on as if nothing more had been drawn. */
+void draws_keep(void);
+void draws_swap(void);
 
 #endif

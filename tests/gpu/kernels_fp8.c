@@ -23,6 +23,17 @@ static uint8_t to_e4m3(float x) {
   return sign | (uint8_t)(bits > 0x7e ? 0x7e : bits);
 }
 
+/* The same for e5m2: five exponent bits, two fraction bits; largest value 57344; NaN is 0x7f. */
+static uint8_t to_e5m2(float x) {
+  int exponent = 0;
+  uint8_t sign = signbit(x) ? 0x80 : 0;
+  if (isnan(x)) return 0x7f;
+  frexpf(fabsf(x), &exponent);
+  exponent = exponent < -13 || x == 0 ? -13 : exponent; /* subnormal below 2^-14 */
+  long bits = lrintf(ldexpf(fabsf(x), 3 - exponent)) + ((exponent + 13) << 2);
+  return sign | (uint8_t)(bits > 0x7b ? 0x7b : bits);
+}
+
 /* Converts n elements, `step` elements apart, to a row of fp8; returns the scale of the row. */
 static float want_row(uint8_t *to, const float *x, size_t n, size_t step) {
   float most = 0;
@@ -187,6 +198,50 @@ static void check_converting_kernels(void) {
   }
 }
 
+/* Converts (rows, n), element (r, c) at r * row + c * column, with one scale; returns it. */
+static float want_tensor(uint8_t *to, const float *x, size_t rows, size_t n, size_t row,
+                         size_t column, bool is_e5m2) {
+  float most = 0, limit = is_e5m2 ? 57344 : 448;
+  for (size_t i = 0; i < rows * n; i++)
+    most = fmaxf(most, fabsf(x[i / n * row + i % n * column]));
+  float by = most < 1e-35f ? 0 : limit / most;
+  for (size_t i = 0; i < rows * n; i++) {
+    float y = x[i / n * row + i % n * column] * by;
+    to[i] = is_e5m2 ? to_e5m2(y) : to_e4m3(y);
+  }
+  return most / limit;
+}
+
+/* One scale per tensor. `zero`: all elements of x are 0 except a NaN. */
+static void check_tensor(size_t rows, size_t in, size_t out, bool back, bool zero) {
+  BEGIN("fp8 per tensor, %zu rows, %zu in, %zu out%s%s", rows, in, out, back ? ", back" : "",
+        zero ? ", zeros" : "");
+  size_t n = back ? out : in, more = back ? in : out;
+  Array *x = array_draw(TYPE_BF16, rows * n, 1), *w = array_draw(TYPE_BF16, in * out, 0.03f);
+  for (size_t i = 0; i < rows * n; i++) /* from far below the smallest fp8 number */
+    x->host[i] *= zero ? 0 : ldexpf(1, (int)(i / n % 50) - 30);
+  for (size_t i = 0; i < rows * n; i++) x->host[i] = type_round(TYPE_BF16, x->host[i]);
+  x->host[rows * n - 1] = NAN;
+  array_put(x);
+  uint8_t *want_x, *want_w;
+  if (mem_alloc(&want_x, rows, n) || mem_alloc(&want_w, more, n)) exit(1);
+  float scale_x = want_tensor(want_x, x->host, rows, n, n, 1, back);
+  float scale_w =
+      want_tensor(want_w, w->host, more, n, back ? 1 : n, back ? in : 1, /*is_e5m2=*/false);
+  void *work = device_scratch(kernel_fp8_work(rows, in, out));
+  TWICE {
+    Fp8 got;
+    MUST(kernel_fp8_tensor(&got, x->at, w->at, rows, in, out, back, work, 0));
+    expect_exact(got.x, want_x, rows * n, "x");
+    expect_exact(got.w, want_w, more * n, "weights");
+    expect_exact(got.x_scale, &scale_x, sizeof scale_x, "scale of x");
+    expect_exact(got.w_scale, &scale_w, sizeof scale_w, "scale of weights");
+  }
+  mem_free(want_x);
+  mem_free(want_w);
+  arrays_free();
+}
+
 void fp8_kernels(void) {
   static const size_t shape[][3] = {
       {1, 32, 32},     {5, 64, 160},   {37, 1024, 96},  {70, 1056, 64}, {9, 4096, 256},
@@ -196,11 +251,19 @@ void fp8_kernels(void) {
     check_one(shape[i][0], shape[i][1], shape[i][2], true);
   }
   check_converting_kernels();
+  for (size_t i = 0; i < COUNT(shape); i++) {
+    check_tensor(shape[i][0], shape[i][1], shape[i][2], false, false);
+    check_tensor(shape[i][0], shape[i][1], shape[i][2], true, false);
+  }
+  check_tensor(37, 96, 64, false, true);
+  check_tensor(37, 96, 64, true, true);
   Fp8 none;
   BEGIN("fp8 of columns that cannot be");
   if (kernel_fp8(&none, NULL, NULL, 1, 40, 32, false, NULL, 0) != cudaErrorInvalidValue)
     failures++;
   if (kernel_fp8(&none, NULL, NULL, 1, 32, 40, false, NULL, 0) != cudaErrorInvalidValue)
     failures++;
-  checks += 2;
+  if (kernel_fp8_tensor(&none, NULL, NULL, 1, 32, 40, true, NULL, 0) != cudaErrorInvalidValue)
+    failures++;
+  checks += 3;
 }

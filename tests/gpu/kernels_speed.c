@@ -39,7 +39,7 @@ static int by_size(const void *a, const void *b) {
 static void report(const char *name, double bytes, float *ms) {
   qsort(ms, RUNS, sizeof *ms, by_size);
   double us = (double)ms[RUNS / 2] * 1000;
-  printf("%-44s %9.1f us %8.0f GB/s   (fastest %.1f)\n", name, us, bytes / us / 1000,
+  printf("%-48s %9.1f us %8.0f GB/s   (fastest %.1f)\n", name, us, bytes / us / 1000,
          (double)ms[0] * 1000);
 }
 
@@ -78,11 +78,11 @@ static void speed_attend(Type type, const char *order, const int32_t *off, size_
     a.causal = i % 2;
     a.drop = (Dropout){.key = key, .site = 2, .rate = i < 2 ? 0 : 0.1f};
     const char *what = a.causal ? "causal" : "self";
-    snprintf(name, sizeof name, "%-9s attend %s %s rate %g", way, what, order,
+    snprintf(name, sizeof name, "%-12s attend %s %s rate %g", way, what, order,
              (double)a.drop.rate);
     TIME(name, 4 * n * size,
          kernel_attend(type, o, lse, qkv, qkv + D * size, qkv + 2 * D * size, &a, 0));
-    snprintf(name, sizeof name, "%-9s   back %s %s rate %g", way, what, order,
+    snprintf(name, sizeof name, "%-12s   back %s %s rate %g", way, what, order,
              (double)a.drop.rate);
     TIME(name, 8 * n * size,
          kernel_attend_backward(type, d_qkv, d_qkv + D * size, d_qkv + 2 * D * size, d_o, o,
@@ -343,8 +343,7 @@ void speed(bool attention_only) {
     for (int type = attention_only ? TYPE_BF16 : TYPE_F32; type <= TYPE_BF16; type++) {
       printf("-- %s\n", type_name((Type)type));
       const char *way;
-      for (int i = attention_only;
-           (i < 1 || attention_only) && (way = kernel_select_attention(i)); i++)
+      for (int i = 0; (i < 1 || attention_only) && (way = kernel_select_attention(i)); i++)
         speed_attend((Type)type, sorted ? "long last" : "as drawn", at, sentences, way);
       kernel_select_attention(0);
       if (sorted && !attention_only) {

@@ -161,6 +161,11 @@ if train none --dry-run --device cuda --precision fp8 "${wide[@]}" > "$T/said" 2
   check "width 1024, bf16, $steps steps" train wide --device cuda --precision bf16 "${wide[@]}" --steps "$steps"
   check "width 1024, fp8, $steps steps" train fp8 --device cuda --precision fp8 "${wide[@]}" --steps "$steps"
   check "fp8 within 1 % of bf16 after $steps steps" near fp8 wide 0.01 "$last"
+  by_tensor() { # what other GPUs than Hopper use
+    TRIREME_FP8_SCALES=tensor train fp8-tensor --device cuda --precision fp8 "${wide[@]}" --steps "$steps"
+  }
+  check "width 1024, fp8 with one scale per tensor, $steps steps" by_tensor
+  check "fp8 with one scale per tensor within 1.5 % of bf16" near fp8-tensor wide 0.015 "$last"
   eighth() {
     local way=(--device cuda --precision fp8 "${wide[@]}" --steps 40)
     train fp8-once "${way[@]}" && TRIREME_GRAPH=0 train fp8-asked "${way[@]}" && same fp8-once fp8-asked

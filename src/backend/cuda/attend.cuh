@@ -54,13 +54,45 @@ static __device__ __forceinline__ Sentence sentence_of(const Attend &a, unsigned
   return is;
 }
 
+/* Returns true if an SM of this GPU has no room for three blocks of attend_group*.cu with 48 KB of
+ * shared memory. */
+static inline bool has_small_sm(void) {
+  int device = 0, bytes = 0;
+  if (cudaGetDevice(&device) ||
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device)) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  return bytes < 3 * (48 << 10);
+}
+
+/* For tests and benchmarks on any GPU. */
+struct GroupChoice {
+  bool is_tight;    /* uses the kernels for GPUs with little shared memory */
+  bool is_hindered; /* as few blocks per SM as with 100 KB of shared memory instead of 228 */
+};
+
 /* Launch the kernels of attend_group*.cu: bf16 and fp16, all arrays 16-byte aligned. Return false
  * if the shape or the device is not supported. */
 bool attend_by_group(Type, void *o, float *lse, const void *q, const void *k, const void *v,
-                     const Attention *, cudaStream_t);
+                     const Attention *, GroupChoice, cudaStream_t);
 bool attend_backward_by_group(Type, void *dq, void *dk, void *dv, const void *do_,
                               const void *o, const float *lse, const void *q, const void *k,
-                              const void *v, const Attention *, cudaStream_t);
+                              const void *v, const Attention *, GroupChoice, cudaStream_t);
+
+/* Allows a kernel of attend_group*.cu its shared memory. Returns the bytes to launch it with, or 0
+ * if that is not possible. */
+template <typename K>
+static size_t allow_group(K kernel, size_t bytes, GroupChoice choice) {
+  if (choice.is_hindered) bytes = bytes * 228 / 100;
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) ==
+          cudaSuccess &&
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                           cudaSharedmemCarveoutMaxShared) == cudaSuccess)
+    return bytes;
+  (void)cudaGetLastError();
+  return 0;
+}
 
 /* Launch attention on tensor cores; *done is false if the shape, type or device is not
  * supported. */

@@ -46,15 +46,25 @@ struct Keep {
   uint32_t high_clear;       /* all ones if bit 15 of the threshold is 0, otherwise 0 */
 };
 
-/* Initializes a Keep. key: shared-memory address of the 64-bit dropout key. */
-static __device__ __forceinline__ Keep keep_of(const Drop &drop, uint32_t key) {
+/* Initialize a Keep with the two words of the dropout key, which are at the address `key` of
+ * shared memory or, without `key`, read from global memory. */
+static __device__ __forceinline__ Keep keep_with(const Drop &drop, uint32_t key0,
+                                                 uint32_t key1) {
   Keep keep;
-  keep.key0 = get4(key);
-  keep.key1 = get4(key + 4);
+  keep.key0 = key0;
+  keep.key1 = key1;
   keep.site = drop.site;
   keep.low_bits = pick_bytes(drop.threshold & 0x7fff, 0, 0x1010);
   keep.high_clear = drop.threshold & 0x8000 ? 0 : 0xffffffffu;
   return keep;
+}
+
+static __device__ __forceinline__ Keep keep_of(const Drop &drop, uint32_t key) {
+  return keep_with(drop, get4(key), get4(key + 4));
+}
+static __device__ __forceinline__ Keep keep_of(const Drop &drop) {
+  uint64_t key = __ldg(drop.key);
+  return keep_with(drop, (uint32_t)key, (uint32_t)(key >> 32));
 }
 
 /* Decides TILES tiles of 16 keys for 16 queries. Lane (g, t) receives keys 4t … 4t + 3 of each
@@ -120,18 +130,32 @@ static __device__ __forceinline__ void put_round_keys(uint4 *to, const Drop &dro
 /* Decides a tile of 16 queries and 16 keys. mask[2n + r] belongs to query g + 8r and keys 8n +
  * 2t, 8n + 2t + 1: one half word each, all ones or zero. Lane t of four calls Philox for r = t %
  * 2, n = t / 2 with the counter c0, c1. Word t of a call contains the bits that lane t needs, so
- * the four lanes transpose their words. */
-static __device__ __forceinline__ void keep_masks(uint32_t (&mask)[4], uint32_t low_bits,
-                                                  uint32_t high_clear, const uint4 *round_keys,
-                                                  uint32_t site, uint32_t c0, uint32_t c1,
-                                                  int t) {
-  uint32_t c2 = site, c3 = 0;
+ * the four lanes transpose their words. COMPUTES_KEYS: computes the round keys instead of reading
+ * them. */
+template <bool COMPUTES_KEYS>
+static __device__ __forceinline__ void keep_masks(uint32_t (&mask)[4], const Drop &drop,
+                                                  uint32_t low_bits, uint32_t high_clear,
+                                                  const uint4 *round_keys, uint32_t c0,
+                                                  uint32_t c1, int t) {
+  uint32_t c2 = drop.site, c3 = 0;
+  if (COMPUTES_KEYS) {
+    uint64_t key = __ldg(drop.key);
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    /* As in keep_fours, keeps the round keys out of registers. */
+    asm volatile("" : "+r"(k0), "+r"(k1));
 #pragma unroll
-  for (uint32_t i = 0; i < PHILOX_ROUNDS / 2; i++) {
-    uint4 key = round_keys[i];
+    for (int round = 0; round < PHILOX_ROUNDS; round++) {
+      philox_round(c0, c1, c2, c3, k0, k1);
+      philox_next_key(k0, k1);
+    }
+  } else {
 #pragma unroll
-    for (int e = 0; e < 2; e++)
-      philox_round(c0, c1, c2, c3, e ? key.z : key.x, e ? key.w : key.y);
+    for (uint32_t i = 0; i < PHILOX_ROUNDS / 2; i++) {
+      uint4 key = round_keys[i];
+#pragma unroll
+      for (int e = 0; e < 2; e++)
+        philox_round(c0, c1, c2, c3, e ? key.z : key.x, e ? key.w : key.y);
+    }
   }
   uint32_t w[4] = {c0, c1, c2, c3};
 #pragma unroll

@@ -446,11 +446,16 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
 /* True: kernels of attend_group*.cu are used if the shape allows it. kernel_select_attention sets
  * this variable. */
 static bool uses_groups = true;
+/* Set likewise. */
+static GroupChoice group_choice;
 
 const char *kernel_select_attention(int variant) {
-  static const char *const name[] = {"in groups", "direct"};
-  uses_groups = variant == 0;
-  return variant >= 0 && variant < 2 ? name[variant] : NULL;
+  /* 100 KB: with as few blocks per SM as that much shared memory allows */
+  static const char *const name[] = {"in groups", "direct", "tight", "100 KB", "tight 100 KB"};
+  uses_groups = variant != 1;
+  group_choice.is_tight = variant == 2 || variant == 4;
+  group_choice.is_hindered = variant > 2;
+  return variant >= 0 && variant < 5 ? name[variant] : NULL;
 }
 
 static bool has_wide_rows(const Attention *a) {
@@ -461,7 +466,7 @@ template <typename T>
 static bool launch_forward(T *o, float *lse, const T *q, const T *k, const T *v,
                            const Attention *a, cudaStream_t stream) {
   auto run = [&](auto kernel) {
-    if (!is_built(kernel)) return false;
+    if (!is_built<T>(kernel)) return false;
     dim3 grid((unsigned)a->sentences, (unsigned)a->heads);
     kernel<<<grid, WARPS * 32, 0, stream>>>(o, lse, q, k, v, attend_of(a));
     return true;
@@ -477,7 +482,7 @@ static bool launch_backward(T *dq, T *dk, T *dv, const T *d_o, const T *o, const
                             const T *q, const T *k, const T *v, const Attention *a,
                             float *delta, cudaStream_t stream) {
   auto run = [&](auto kernel) {
-    if (!is_built(kernel)) return false;
+    if (!is_built<T>(kernel)) return false;
     dim3 grid((unsigned)a->sentences, (unsigned)a->heads);
     kernel<<<grid, WARPS * 32, 0, stream>>>(dq, dk, dv, d_o, o, lse, q, k, v, attend_of(a),
                                             delta);
@@ -495,7 +500,7 @@ cudaError_t attend_fast(Type type, void *o, float *lse, const void *q, const voi
   if (!has_wide_rows(a) || !is_aligned(o) || !is_aligned(q) || !is_aligned(k) || !is_aligned(v))
     return cudaSuccess;
   if (type == TYPE_F32) return cudaSuccess;
-  *done = uses_groups && attend_by_group(type, o, lse, q, k, v, a, stream);
+  *done = uses_groups && attend_by_group(type, o, lse, q, k, v, a, group_choice, stream);
   if (*done) return cudaGetLastError();
   if (type == TYPE_BF16) {
     typedef __nv_bfloat16 T;
@@ -517,8 +522,8 @@ cudaError_t attend_backward_fast(Type type, void *dq, void *dk, void *dv, const 
       !is_aligned(d_o) || !is_aligned(o) || !is_aligned(q) || !is_aligned(k) || !is_aligned(v))
     return cudaSuccess;
   if (type == TYPE_F32) return cudaSuccess;
-  *done = uses_groups &&
-          attend_backward_by_group(type, dq, dk, dv, d_o, o, lse, q, k, v, a, stream);
+  *done = uses_groups && attend_backward_by_group(type, dq, dk, dv, d_o, o, lse, q, k, v, a,
+                                                  group_choice, stream);
   if (*done) return cudaGetLastError();
   if (type == TYPE_BF16) {
     typedef __nv_bfloat16 T;

@@ -1,13 +1,17 @@
 /* Forward attention on tensor cores for heads of 64, several heads of a sentence per block.
  * Depends on attend.cuh, mma.cuh, staged.cuh.
  *
- * A block processes a sentence of up to 64 queries and GROUP of its heads. Shared memory has two
- * stages, each with four tiles (16 rows) of q, k and v. A sentence of 1, 2, or 3 to 4 tiles is
- * staged with 4, 2, or 1 of its heads side by side, so that each of the four warps has a tile of
- * 16 queries and sees all keys at once. The next heads are copied to one stage (cp.async) while
- * those of the other stage are computed. More than 64 keys are staged 64 at a time. A sentence of
+ * A block processes a sentence of up to 64 queries and GROUP of its heads. A stage of shared
+ * memory has four tiles (16 rows) of q, k and v. A sentence of 1, 2, or 3 to 4 tiles is staged
+ * with 4, 2, or 1 of its heads side by side, so that each of the four warps has a tile of 16
+ * queries and sees all keys at once. More than 64 keys are staged 64 at a time. A sentence of
  * more than 64 queries is divided into pieces of 64 queries and one head, which are distributed
  * over the first HELPERS blocks of each head (share_out).
+ *
+ * With two stages (STAGES) the next heads are copied to one (cp.async) while those of the other
+ * are computed. SMs of 100 KB or less have room for two such blocks only. There one stage and
+ * nothing else in shared memory make it four blocks, as many as the registers allow, and while a
+ * block waits for its copies the others compute.
  *
  * Key 4t + 2n + e of a tile (t < 4; n, e < 2) is staged in row 8n + 2t + e. An mma then leaves
  * four adjacent keys of two queries in each lane, the order in which keep_fours computes dropout
@@ -23,8 +27,9 @@
 #define ROWS    (WARPS * 16) /* rows of q, k and v in a stage */
 #define ARRAY   (ROWS * ROW) /* bytes of q, k or v in a stage */
 #define STAGE   (3 * ARRAY)
-#define KEY     (2 * STAGE) /* offset of the dropout key in shared memory, after the stages */
-#define BYTES   (KEY + 8)
+#define KEY     (2 * STAGE) /* offset of the dropout key in shared memory, after two stages */
+/* shared memory; with one stage the dropout key is read from global memory */
+#define BYTES (STAGES * STAGE + (STAGES - 1) * 8)
 
 #if HAS_MMA
 /* The contents of a stage: the heads beginning at `head`, the keys beginning at key0. */
@@ -46,9 +51,9 @@ static __device__ __forceinline__ void clear(Sums &x) {
 
 /* Adds TILES * 16 keys to x; `first`: x is empty. In the last tile, row g sees the keys below
  * seen[0], counted from this lane's first key, and row g + 8 those below seen[1]. at_k, at_v:
- * addresses (by_8, by_16) of the first tile of k and v. key, group, odd: arguments of keep_fours
- * for dropout. */
-template <typename T, bool DROPS, int TILES>
+ * addresses (by_8, by_16) of the first tile of k and v. key (with two stages), group, odd:
+ * arguments of keep_fours for dropout. */
+template <typename T, bool DROPS, int STAGES, int TILES>
 static __device__ __forceinline__ void add_keys(Sums &x, const uint32_t (&left)[4][4],
                                                 uint32_t at_k, uint32_t at_v,
                                                 const int (&seen)[2], bool first, float to_log2,
@@ -57,7 +62,7 @@ static __device__ __forceinline__ void add_keys(Sums &x, const uint32_t (&left)[
   /* Computes the scores s = q kᵀ, masked in the last tile, and their maximum. */
   float s[2 * TILES][4], now[2] = {-INFINITY, -INFINITY};
   uint32_t keeps[TILES][2];
-  if (DROPS) keep_fours(keeps, keep_of(drop, key), group, odd);
+  if (DROPS) keep_fours(keeps, STAGES == 1 ? keep_of(drop) : keep_of(drop, key), group, odd);
 #pragma unroll
   for (int j = 0; j < TILES; j++) {
 #pragma unroll
@@ -165,8 +170,8 @@ static __device__ __forceinline__ void store_tile(T *to, size_t ld, int count, u
 }
 #endif
 
-template <typename T, bool DROPS>
-static __global__ void __launch_bounds__(THREADS, 4)
+template <typename T, bool DROPS, int STAGES>
+static __global__ void __launch_bounds__(THREADS, IS_TURING ? 2 : 4)
     attend_group(T *o, float *lse, const T *__restrict__ q, const T *__restrict__ k,
                  const T *__restrict__ v, Attend a, int sentences) {
 #if HAS_MMA
@@ -221,7 +226,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
     from_k += head0 * ROW + c * 16;
     size_t to_v = (size_t)((const char *)v - (const char *)k);
 
-    if (DROPS && threadIdx.x < 2) /* The dropout key is copied together with the first rows. */
+    if (DROPS && STAGES == 2 &&
+        threadIdx.x < 2) /* The dropout key is copied together with the first rows. */
       copy4(stages + KEY + threadIdx.x * 4, (const uint32_t *)a.drop.key + threadIdx.x, true);
     /* Starts the copies of a step; from_q and from_k point to its heads. */
     auto begin_copies = [&](Step x, uint32_t stage) {
@@ -248,26 +254,43 @@ static __global__ void __launch_bounds__(THREADS, 4)
         x.head += aside;
         return true;
       };
-      Step now = {head0, 0}, next = now;
-      uint32_t stage = 0;
+      if constexpr (STAGES == 1) {
+        Step now = {head0, 0};
 #pragma unroll 1
-      for (int i = -2; now.head < heads; i++, stage ^= STAGE) {
-        if (i >= 0) {
-          copies_wait_but_last();
-          __syncthreads();
-          work(now, stages + stage);
-          advance(now);
-        }
-        if (next.head < heads) {
+        for (bool again = false; now.head < heads; again = true) {
           /* All warps must have read the stage before it is overwritten. */
-          if (i >= 0) __syncthreads();
-          begin_copies(next, stage);
-          if (advance(next)) {
+          if (again) __syncthreads();
+          begin_copies(now, 0);
+          copies_wait();
+          __syncthreads();
+          work(now, stages);
+          if (advance(now)) {
             from_q += aside * ROW;
             from_k += aside * ROW;
           }
         }
-        copies_mark();
+      } else {
+        Step now = {head0, 0}, next = now;
+        uint32_t stage = 0;
+#pragma unroll 1
+        for (int i = -2; now.head < heads; i++, stage ^= STAGE) {
+          if (i >= 0) {
+            copies_wait_but_last();
+            __syncthreads();
+            work(now, stages + stage);
+            advance(now);
+          }
+          if (next.head < heads) {
+            /* All warps must have read the stage before it is overwritten. */
+            if (i >= 0) __syncthreads();
+            begin_copies(next, stage);
+            if (advance(next)) {
+              from_q += aside * ROW;
+              from_k += aside * ROW;
+            }
+          }
+          copies_mark();
+        }
       }
     };
 
@@ -323,13 +346,13 @@ static __global__ void __launch_bounds__(THREADS, 4)
               group_of(head), odd);
         };
         if (tiles == 1)
-          all(add_keys<T, DROPS, 1>);
+          all(add_keys<T, DROPS, STAGES, 1>);
         else if (tiles == 2)
-          all(add_keys<T, DROPS, 2>);
+          all(add_keys<T, DROPS, STAGES, 2>);
         else if (tiles == 3)
-          all(add_keys<T, DROPS, 3>);
+          all(add_keys<T, DROPS, STAGES, 3>);
         else
-          all(add_keys<T, DROPS, 4>);
+          all(add_keys<T, DROPS, STAGES, 4>);
         finish(x, head, tile);
       });
     } else {
@@ -346,44 +369,50 @@ static __global__ void __launch_bounds__(THREADS, 4)
           int seen[2];
           sees(seen, j0);
           load_left(left, tile, lane);
-          add_keys<T, DROPS, 1>(x, left, at + in_k, at + in_v, seen, j0 == 0, to_log2, a.drop,
-                                stages + KEY, group_of(now.head) + (uint32_t)j0 / 8, odd);
+          add_keys<T, DROPS, STAGES, 1>(x, left, at + in_k, at + in_v, seen, j0 == 0, to_log2,
+                                        a.drop, stages + KEY,
+                                        group_of(now.head) + (uint32_t)j0 / 8, odd);
         }
         if (now.key0 + ROWS >= keys) finish(x, now.head, tile);
       });
     }
   };
-  share_out<THREADS>(sentences, number, pieces_of, run);
+  if constexpr (STAGES == 1)
+    share_out_tight<THREADS>(staged, sentences, number, pieces_of, run);
+  else
+    share_out<THREADS>(sentences, number, pieces_of, run);
 #else
   __trap();
 #endif
 }
 
-template <typename T, bool DROPS>
+template <typename T, bool DROPS, int STAGES>
 static bool launch(T *o, float *lse, const T *q, const T *k, const T *v, const Attention *a,
-                   cudaStream_t stream) {
-  auto kernel = attend_group<T, DROPS>;
-  if (!is_built(kernel)) return false;
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES) !=
-          cudaSuccess ||
-      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                           cudaSharedmemCarveoutMaxShared) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return false;
-  }
+                   GroupChoice choice, cudaStream_t stream) {
+  auto kernel = attend_group<T, DROPS, STAGES>;
+  if (!is_built<T>(kernel)) return false;
+  size_t bytes = BYTES;
+  bytes = allow_group(kernel, bytes, choice);
+  if (!bytes) return false;
   size_t groups = (a->heads + GROUP - 1) / GROUP;
   unsigned blocks = (unsigned)((GROUP * HELPERS + a->sentences) * groups);
-  kernel<<<blocks, THREADS, BYTES, stream>>>(o, lse, q, k, v, attend_of(a), (int)a->sentences);
+  kernel<<<blocks, THREADS, bytes, stream>>>(o, lse, q, k, v, attend_of(a), (int)a->sentences);
   return true;
 }
 
 bool attend_by_group(Type type, void *o, float *lse, const void *q, const void *k,
-                     const void *v, const Attention *a, cudaStream_t stream) {
+                     const void *v, const Attention *a, GroupChoice choice,
+                     cudaStream_t stream) {
   if (a->d != D) return false;
+  bool is_tight = choice.is_tight || has_small_sm();
   auto run = [&](auto zero) {
     typedef decltype(zero) T;
-    auto with = a->drop.rate != 0 ? launch<T, true> : launch<T, false>;
-    return with((T *)o, lse, (const T *)q, (const T *)k, (const T *)v, a, stream);
+    bool drops = a->drop.rate != 0;
+    auto with = drops && is_tight ? launch<T, true, 1>
+                : drops           ? launch<T, true, 2>
+                : is_tight        ? launch<T, false, 1>
+                                  : launch<T, false, 2>;
+    return with((T *)o, lse, (const T *)q, (const T *)k, (const T *)v, a, choice, stream);
   };
   return type == TYPE_BF16 ? run(__nv_bfloat16()) : run(__half());
 }

@@ -94,18 +94,22 @@ struct Queries {
   uint64_t group;
 };
 
-/* Fills q, d_o and delta of x from the tiles q, d_o and o in shared memory. After that the memory
- * of o is free. */
-template <typename T>
+/* Fills q and d_o of x from the tiles q and d_o in shared memory. */
 static __device__ __forceinline__ void load_queries(Queries &x, uint32_t q, uint32_t d_o,
-                                                    uint32_t o, const LaneOffsets &at,
-                                                    float minus_inverse_scale, int lane) {
-  int g = lane / 4;
+                                                    const LaneOffsets &at) {
 #pragma unroll
   for (int c = 0; c < 4; c++) {
     load_tiles(x.d_o[c], d_o + at.by_16[c]);
     load_tiles(x.q[c], q + at.by_16[c]);
   }
+}
+
+/* Fills delta of x from the tile o in shared memory. After that the memory of o is free. */
+template <typename T>
+static __device__ __forceinline__ void compute_delta(Queries &x, uint32_t o,
+                                                     const LaneOffsets &at,
+                                                     float minus_inverse_scale, int lane) {
+  int g = lane / 4;
   /* delta is the diagonal of do · oᵀ. The element of row g is in lane (g, g / 2). */
 #pragma unroll
   for (int r = 0; r < 2; r++) {
@@ -124,6 +128,50 @@ static __device__ __forceinline__ void load_queries(Queries &x, uint32_t q, uint
     x.delta[r] = __shfl_sync(0xffffffffu, mine, (lane & ~3) + g / 2) * minus_inverse_scale;
   }
   __syncwarp(); /* All lanes must have read o before p and ds overwrite it. */
+}
+
+/* Loads the first `count` rows, at most 16, of a tile of o from global memory; zeros for the
+ * others. A lane has chunk lane % 8 of the rows lane / 8 + 4i. o: the first row. */
+template <typename T>
+static __device__ __forceinline__ void load_o_rows(uint4 (&x)[4], const T *o, size_t ld,
+                                                   int count, int lane) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    int row = lane / 8 + i * 4;
+    x[i] = make_uint4(0, 0, 0, 0);
+    if (row < count)
+      x[i] = __ldg(reinterpret_cast<const uint4 *>(row_of(o, row, ld) + lane % 8 * 8));
+  }
+}
+
+/* Fills delta of x from the rows of load_o_rows and the tile d_o in shared memory. */
+template <typename T>
+static __device__ __forceinline__ void compute_delta(Queries &x, uint32_t d_o,
+                                                     const uint4 (&o)[4],
+                                                     float minus_inverse_scale, int lane) {
+  float sum[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    int row = lane / 8 + i * 4;
+    uint4 y = get16(d_o + (uint32_t)(row * ROW + ((lane % 8 ^ row % 8) << 4)));
+    const uint32_t a[4] = {o[i].x, o[i].y, o[i].z, o[i].w}, b[4] = {y.x, y.y, y.z, y.w};
+    sum[i] = 0;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      float2 u = unpack2<T>(a[e]), v = unpack2<T>(b[e]);
+      sum[i] += u.x * v.x + u.y * v.y;
+    }
+#pragma unroll
+    for (int step = 4; step; step /= 2) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], step);
+  }
+  /* Rows g and g + 8 are in lanes 8 (g % 4) …, in sum[g / 4] and sum[g / 4 + 2]. */
+  int g = lane / 4, from = g % 4 * 8;
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    float lo = __shfl_sync(0xffffffffu, sum[2 * r], from);
+    float hi = __shfl_sync(0xffffffffu, sum[2 * r + 1], from);
+    x.delta[r] = (g < 4 ? lo : hi) * minus_inverse_scale;
+  }
 }
 
 /* s (16, 16) = q · kᵀ and dp (16, 16) = do · vᵀ + delta, for the tile of k at address `k` and the
@@ -166,10 +214,15 @@ static __device__ __forceinline__ void mask_scores(float (&s)[2][4], const Queri
   }
 }
 
-/* Computes a pair, the queries x and the 16 keys beginning at j0: p, the probabilities after
- * dropout and its scale, and ds, the gradient of the loss with respect to q · kᵀ; both as left
- * operands of an mma. k, plane: as in multiply_pair. */
-template <typename T>
+/* p: the probabilities after dropout and its scale; ds: the gradient of the loss with respect to q
+ * · kᵀ; both as left operands of an mma. */
+struct Pair {
+  uint32_t p[4], ds[4];
+};
+
+/* Computes a pair, the queries x and the 16 keys beginning at j0. k, plane: as in multiply_pair.
+ * TIGHT: there are no round keys in shared memory. */
+template <typename T, bool TIGHT>
 static __device__ __forceinline__ void compute_pair(uint32_t (&p)[4], uint32_t (&ds)[4],
                                                     const Queries &x, uint32_t k, int plane,
                                                     int j0, const LaneOffsets &at,
@@ -182,8 +235,9 @@ static __device__ __forceinline__ void compute_pair(uint32_t (&p)[4], uint32_t (
   mask_scores(s, x, j0, lane);
   uint32_t mask[4];
   if (drop.threshold)
-    keep_masks(mask, constants.low_bits, constants.high_clear, round_keys, drop.site,
-               (uint32_t)x.group + (uint32_t)j0 / 8, (uint32_t)(x.group >> 32), lane % 4);
+    keep_masks<TIGHT>(mask, drop, constants.low_bits, constants.high_clear, round_keys,
+                      (uint32_t)x.group + (uint32_t)j0 / 8, (uint32_t)(x.group >> 32),
+                      lane % 4);
   else
     mask[0] = mask[1] = mask[2] = mask[3] = 0xffffffffu;
 #pragma unroll
@@ -207,6 +261,12 @@ static __device__ __forceinline__ void compute_pair(uint32_t (&p)[4], uint32_t (
 static __device__ __forceinline__ uint32_t pair_row(int lane) {
   int m = lane / 8;
   return (uint32_t)((m % 2 * 2 + m / 2) * 128 + lane % 8 * 16);
+}
+
+/* Stores a pair; `at` includes pair_row(). */
+static __device__ __forceinline__ void store_pair(uint32_t at, const Pair &x) {
+  store_tiles(at, x.p[0], x.p[1], x.p[2], x.p[3]);
+  store_tiles(at + PAIR_BYTES / 2, x.ds[0], x.ds[1], x.ds[2], x.ds[3]);
 }
 
 /* ---- gradients of a tile ---- */

@@ -1,5 +1,5 @@
 /* Attention without tensor cores: fp32, heads of any size up to 256, any alignment, and GPUs
- * before compute capability 8.0. One block per sentence and head. Keys (or queries) are staged in
+ * whose tensor cores mma.cuh does not use. One block per sentence and head. Keys (or queries) are staged in
  * shared memory in tiles of 32: for scores each lane processes a row of the tile, for weighted
  * sums each lane processes columns. Depends on attend.cuh. */
 #include "backend/cuda/attend.cuh"

@@ -37,12 +37,13 @@ static bool uses_fp8(const Backend *b, const Matmul *x) {
 }
 
 /* Sets *to to the memory for the fp8 rows of the array `of` (rows, n), which the caller is
- * about to write and the next GEMM may read. Returns false if no GEMM could read it in fp8.
- * After the kernel is launched, the caller calls end_fp8_rows. */
+ * about to write and the next GEMM may read. Returns false if no GEMM reads it in fp8, or not
+ * with one scale per row. After the kernel is launched, the caller calls end_fp8_rows. */
 static bool begin_fp8_rows(const Backend *b, Fp8Rows *to, const void *of, size_t rows,
                            size_t n) {
   Cuda *c = cuda_peek(b);
-  if (!b->fp8 || (uintptr_t)of % 16 || !backend_takes_fp8(rows, n, FP8_MIN_DIM)) return false;
+  if (!b->fp8 || c->matmul.scales != FP8_ROW_SCALES) return false;
+  if ((uintptr_t)of % 16 || !backend_takes_fp8(rows, n, FP8_MIN_DIM)) return false;
   void *work = cuda_scratch(c, &c->fp8, kernel_fp8_work(rows, n, FP8_MIN_DIM));
   if (!work) return false;
   *to = kernel_fp8_rows(work, rows, n);
@@ -64,7 +65,7 @@ static bool take_fp8_rows(Cuda *c, const void *of, size_t rows, size_t n) {
   return of && is.of == of && is.rows == rows && is.n == n;
 }
 
-/* Converts the operands to fp8, one scale per row, and runs the GEMM on them. The first operand
+/* Converts the operands to fp8 and runs the GEMM on them. With one scale per row, the first operand
  * may have been converted by the operation that wrote it. */
 static void multiply_fp8(Cuda *c, const Matmul *x) {
   bool is_dgrad = x->kind == MATMUL_DGRAD;
@@ -74,8 +75,8 @@ static void multiply_fp8(Cuda *c, const Matmul *x) {
   Fp8 fp8;
   if (!work) return;
   if (take_fp8_rows(c, rows, x->rows, is_dgrad ? x->out : x->in)) rows = NULL;
-  cudaError_t e =
-      kernel_fp8(&fp8, rows, x->w, x->rows, x->in, x->out, is_dgrad, work, c->stream);
+  cudaError_t e = (c->matmul.scales == FP8_ROW_SCALES ? kernel_fp8 : kernel_fp8_tensor)(
+      &fp8, rows, x->w, x->rows, x->in, x->out, is_dgrad, work, c->stream);
   cuda_note(c, "fp8", e);
   Matmul y = *x;
   y.fp8 = &fp8;
@@ -512,15 +513,6 @@ static Err select_gpu(const CudaSpec *spec, int *device, struct cudaDeviceProp *
         "%s (compute capability %d.%d) cannot compute in %s, which needs 8.0 or later; pass "
         "--precision fp32 or fp16",
         gpu->name, gpu->major, gpu->minor, spec->tf32 ? "tf32" : "bf16");
-  if (spec->fp8 && !MATMUL_FP8)
-    return err_set(ERR_USAGE,
-                   "the CUDA plug-in was built with a cuBLAS older than 12.9, which has no fp8 "
-                   "GEMMs with one scale per row; use --precision bf16");
-  if (spec->fp8 && gpu->major != 9)
-    return err_set(ERR_USAGE,
-                   "%s has compute capability %d.%d; cuBLAS has fp8 GEMMs with one scale per "
-                   "row only for 9.0 (Hopper): use --precision bf16",
-                   gpu->name, gpu->major, gpu->minor);
   if (kernel_present()) {
     (void)cudaGetLastError();
     return err_set(ERR_WORK,
@@ -552,15 +544,18 @@ Err trireme_backend_cuda(Backend *b, const CudaSpec *spec) {
   c->type = spec->type;
   snprintf(c->gpu, sizeof c->gpu, "%s", gpu.name);
   fill_table(b);
-  snprintf(b->about, sizeof b->about, "cuda:%d: %.64s, %.0f GB, %s, cuBLASLt %zu", device,
-           gpu.name, (double)gpu.totalGlobalMem / 1e9,
-           spec->tf32  ? "tf32"
-           : spec->fp8 ? "fp8"
-                       : names[spec->type],
-           cublasLtGetVersion());
   Err err = cuda_open_memory(c);
   if (!err)
     err = matmul_open(&c->matmul, c->stream, spec->type, spec->tf32, c->work.at, c->gpu);
+  if (!err && spec->fp8)
+    err = matmul_choose_scales(&c->matmul, c->gpu, gpu.major * 10 + gpu.minor);
+  bool per_row = c->matmul.scales == FP8_ROW_SCALES;
+  snprintf(b->about, sizeof b->about, "cuda:%d: %.64s, %.0f GB, %s, cuBLASLt %zu", device,
+           gpu.name, (double)gpu.totalGlobalMem / 1e9,
+           spec->tf32  ? "tf32"
+           : spec->fp8 ? (per_row ? "fp8" : "fp8 with one scale per tensor")
+                       : names[spec->type],
+           cublasLtGetVersion());
   if (err) {
     ErrRecord kept = err_take(err);
     close_gpu(b);

@@ -156,18 +156,14 @@ static __global__ void __launch_bounds__(ALONE_THREADS)
                                                 blockIdx.x * (size_t)ALONE_COLUMNS);
 }
 
-static size_t round_up(size_t n) {
-  return (n + 255) / 256 * 256;
-}
-
 size_t kernel_fp8_work(size_t rows, size_t in, size_t out) {
   size_t most = in > out ? in : out;
-  return round_up(rows * most) + round_up(in * out) + round_up(rows * sizeof(float)) +
-         round_up(most * sizeof(float));
+  return fp8_round_up(rows * most) + fp8_round_up(in * out) +
+         fp8_round_up(rows * sizeof(float)) + fp8_round_up(most * sizeof(float));
 }
 
 Fp8Rows kernel_fp8_rows(void *work, size_t rows, size_t n) {
-  Fp8Rows to = {(uint8_t *)work, (float *)(void *)((char *)work + round_up(rows * n))};
+  Fp8Rows to = {(uint8_t *)work, (float *)(void *)((char *)work + fp8_round_up(rows * n))};
   return to;
 }
 
@@ -175,11 +171,11 @@ cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_
                        size_t out, bool back, void *work, cudaStream_t stream) {
   size_t n = back ? out : in, more = back ? in : out;
   Fp8Rows first = kernel_fp8_rows(work, rows, n);
-  char *at = (char *)first.scale + round_up(rows * sizeof(float));
+  char *at = (char *)first.scale + fp8_round_up(rows * sizeof(float));
   to->x = first.x;
   to->x_scale = first.scale;
   to->w = (uint8_t *)at;
-  to->w_scale = (float *)(void *)(at + round_up(in * out));
+  to->w_scale = (float *)(void *)(at + fp8_round_up(in * out));
   if (!x) rows = 0; /* The rows of x are there already. */
   auto launch = [&](auto kernel, size_t per_block) {
     size_t blocks = back ? more / STRIP + (rows + per_block - 1) / per_block

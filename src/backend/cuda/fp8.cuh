@@ -9,10 +9,10 @@
 
 #define FP8_LARGEST 448.0f /* largest e4m3 number */
 
-/* Returns the factor of a row whose largest absolute value is `most`; 0 if the factor would
- * overflow a float. */
-static __device__ __forceinline__ float fp8_factor(float most) {
-  return most < 1e-35f ? 0 : FP8_LARGEST / most;
+/* Returns the factor of elements whose largest absolute value is `most`; 0 if the factor would
+ * overflow a float. limit: the largest fp8 number. */
+static __device__ __forceinline__ float fp8_factor(float most, float limit = FP8_LARGEST) {
+  return most < 1e-35f ? 0 : limit / most;
 }
 
 /* Returns the maximum of `most` and eight absolute values. NaN is ignored. */
@@ -36,6 +36,11 @@ static __device__ __forceinline__ void fp8_store8(uint8_t *to, const Eight<__nv_
   uint32_t low = fp8_convert2(x[0], x[1]) | fp8_convert2(x[2], x[3]) << 16;
   uint32_t high = fp8_convert2(x[4], x[5]) | fp8_convert2(x[6], x[7]) << 16;
   *(uint2 *)(void *)to = make_uint2(low, high);
+}
+
+/* Rounds up the size of a part of the work memory, see kernel_fp8_work. */
+static inline size_t fp8_round_up(size_t n) {
+  return (n + 255) / 256 * 256;
 }
 
 #endif

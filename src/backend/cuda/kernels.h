@@ -73,8 +73,8 @@ cudaError_t kernel_add_norm_backward(Type, void *dx, void *dbranch, float *dgain
  * are skipped, so a captured launch may have the maximum number of sentences, with offsets beyond
  * the last sentence equal to its end. The last sentences start first: put the longest there. At
  * most 4096 keys per sentence; heads of more than KERNEL_MAX_HEAD elements return
- * cudaErrorInvalidValue. Tensor cores are used for bf16 and fp16 from compute capability 8.0 on,
- * with heads of 32, 64 or 128 and leading dimensions that are multiples of 8. */
+ * cudaErrorInvalidValue. Tensor cores are used for bf16 from compute capability 8.0 on and for
+ * fp16 from 7.5 on, with heads of 32, 64 or 128 and leading dimensions that are multiples of 8. */
 cudaError_t kernel_attend(Type, void *o, float *lse, const void *q, const void *k,
                           const void *v, const Attention *, cudaStream_t);
 /* For tests and benchmarks: selects the implementation of forward and backward, if the shape
@@ -175,20 +175,24 @@ cudaError_t kernel_add(float *x, const float *y, float scale, size_t n, cudaStre
 cudaError_t kernel_cast_to(Type, void *low, const float *x, size_t n, cudaStream_t);
 cudaError_t kernel_cast_from(Type, float *x, const void *low, size_t n, cudaStream_t);
 
-/* The operands of a GEMM in fp8 (e4m3), row-major along the summed dimension: value = element *
- * scale of its row. The pointers are into `work`. */
+/* The operands of a GEMM in fp8, row-major along the summed dimension: value = element * scale of
+ * its row or of the tensor. The pointers are into `work`. */
 typedef struct {
   uint8_t *x, *w;
   float *x_scale, *w_scale;
 } Fp8;
-/* Converts the operands of a GEMM from bf16, 16-byte aligned; in and out are multiples of
- * FP8_MULTIPLE and at most FP8_MAX_DIM. Forward (y = x · wᵀ): rows of x (rows, in) and of w
- * (out, in). `back` (dgrad, dx = dy · w): x is dy (rows, out), and w is transposed. x NULL: its
- * rows have been written to kernel_fp8_rows(work, rows, n), n columns each. */
+/* Converts the operands of a GEMM from bf16, 16-byte aligned, to e4m3 with one scale per row; in
+ * and out are multiples of FP8_MULTIPLE and at most FP8_MAX_DIM. Forward (y = x · wᵀ): rows of x
+ * (rows, in) and of w (out, in). `back` (dgrad, dx = dy · w): x is dy (rows, out), and w is
+ * transposed. x NULL: its rows have been written to kernel_fp8_rows(work, rows, n), n columns
+ * each. */
 Fp8Rows kernel_fp8_rows(void *work, size_t rows, size_t n);
 size_t kernel_fp8_work(size_t rows, size_t in, size_t out);
 cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_t in,
                        size_t out, bool back, void *work, cudaStream_t);
+/* The same with one scale per tensor, x_scale[0] and w_scale[0], and with dy in e5m2. */
+cudaError_t kernel_fp8_tensor(Fp8 *to, const void *x, const void *w, size_t rows, size_t in,
+                              size_t out, bool back, void *work, cudaStream_t);
 
 /* Decoding operations of backend.h; heads of at most KERNEL_MAX_HEAD elements; lists, lengths and
  * parents are in device memory; k is at most KERNEL_MAX_TOP_K and at most vocab. */

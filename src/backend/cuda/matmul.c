@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/backend.h"
 #include "backend/cuda/kernels.h"
 #include "base/log.h"
 
@@ -17,7 +18,7 @@
 #define LONG_MS   10.0f             /* milliseconds for which a finalist is timed per round */
 #define MAX_RUNS  32                /* maximum runs of a finalist per round */
 #define MAX_BIAS  ((size_t)1 << 16) /* maximum width of a fused bias gradient */
-/* AlgoKey.type of fp8 operands; other values are a Type */
+/* AlgoKey.type of fp8 operands, plus Fp8Scales; other values are a Type */
 #define FP8_TYPE 16
 
 /* Arguments of cublasLtMatmul except the algorithm. */
@@ -84,42 +85,50 @@ static cublasStatus_t describe_bias(const MatmulContext *p, const Matmul *x, boo
   return s;
 }
 
+/* Sets the mode of both scales. One per tensor is cuBLASLt's default. */
+static cublasStatus_t describe_scales(const MatmulContext *p, Call *c) {
+  if (p->scales == FP8_TENSOR_SCALES) return CUBLAS_STATUS_SUCCESS;
+#if MATMUL_HAS_ROW_SCALES
+  int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+  cublasStatus_t s = set_attribute(c, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode);
+  if (!s) s = set_attribute(c, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode);
+  return s;
+#else
+  (void)c;
+  return CUBLAS_STATUS_NOT_SUPPORTED;
+#endif
+}
+
 /* Replaces the operands by those in fp8. Both are contiguous along the summed dimension, the only
- * layout that cuBLASLt supports for fp8; it supports scales per row on Hopper only. Fast
- * accumulation (fewer bits than fp32) is necessary: without it the gain over bf16 is less than
- * the cost of converting the operands. */
-static cublasStatus_t describe_fp8(const Matmul *x, size_t c_rows, Call *c) {
-#if MATMUL_FP8
+ * layout that cuBLASLt supports for fp8 before Blackwell. Fast accumulation (fewer bits than
+ * fp32) is necessary: without it the gain over bf16 is less than the cost of converting the
+ * operands. */
+static cublasStatus_t describe_fp8(const MatmulContext *p, const Matmul *x, size_t c_rows,
+                                   Call *c) {
   size_t inner = x->kind == MATMUL_FPROP ? x->in : x->out;
   cublasOperation_t transpose_a = CUBLAS_OP_T;
-  int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
   int8_t fast = 1;
+  /* kernel_fp8_tensor converts gradients to e5m2. */
+  bool is_wide = p->scales == FP8_TENSOR_SCALES && x->kind == MATMUL_DGRAD;
+  cudaDataType_t b_type = is_wide ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
   const struct {
     cublasLtMatmulDescAttributes_t what;
     const void *value;
     size_t size;
   } list[] = {
       {CUBLASLT_MATMUL_DESC_TRANSA, &transpose_a, sizeof transpose_a},
-      {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode},
-      {CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode},
       {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &x->fp8->w_scale, sizeof x->fp8->w_scale},
       {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x->fp8->x_scale, sizeof x->fp8->x_scale},
       {CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast},
   };
-  cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+  cublasStatus_t s = describe_scales(p, c);
   for (size_t i = 0; i < sizeof list / sizeof *list && !s; i++)
     s = set_attribute(c, list[i].what, list[i].value, list[i].size);
   if (!s) s = cublasLtMatrixLayoutInit(&c->a, CUDA_R_8F_E4M3, inner, c_rows, (int64_t)inner);
-  if (!s) s = cublasLtMatrixLayoutInit(&c->b, CUDA_R_8F_E4M3, inner, x->rows, (int64_t)inner);
+  if (!s) s = cublasLtMatrixLayoutInit(&c->b, b_type, inner, x->rows, (int64_t)inner);
   c->pa = x->fp8->w;
   c->pb = x->fp8->x;
   return s;
-#else
-  (void)x;
-  (void)c_rows;
-  (void)c;
-  return CUBLAS_STATUS_NOT_SUPPORTED;
-#endif
 }
 
 /* Sets *c to the description of the GEMM x. */
@@ -145,7 +154,7 @@ static cublasStatus_t describe_call(const MatmulContext *p, const Matmul *x, boo
     s = cublasLtMatrixLayoutInit(&c->a, low, x->in, a_is_x ? x->rows : x->out, (int64_t)x->in);
   if (!s) s = cublasLtMatrixLayoutInit(&c->b, low, width, x->rows, (int64_t)width);
   if (!s) s = cublasLtMatrixLayoutInit(&c->c, wide, c_rows, c_cols, (int64_t)c_rows);
-  if (!s && x->fp8) s = describe_fp8(x, c_rows, c);
+  if (!s && x->fp8) s = describe_fp8(p, x, c_rows, c);
   return s;
 }
 
@@ -187,7 +196,7 @@ static uint32_t round_rows(size_t rows) {
 
 static AlgoKey make_key(const MatmulContext *p, const Matmul *x) {
   return (AlgoKey){.kind = (uint32_t)x->kind,
-                   .type = x->fp8 ? FP8_TYPE : (uint32_t)p->type,
+                   .type = x->fp8 ? FP8_TYPE + (uint32_t)p->scales : (uint32_t)p->type,
                    .tf32 = p->tf32,
                    .bias = (x->bias || x->dbias ? 1u : 0u) | (x->relu ? 2u : 0u),
                    .add = x->accumulate,
@@ -534,11 +543,62 @@ Err matmul_join(MatmulContext *p, const MatmulContext *first, cudaStream_t strea
   *p = (MatmulContext){.stream = stream,
                        .type = first->type,
                        .tf32 = first->tf32,
+                       .scales = first->scales,
                        .work = work,
                        .shared = first->shared};
   Err err = start_cublas(p);
   if (err) matmul_close(p);
   return err;
+}
+
+/* Returns true if cuBLASLt has fp8 GEMMs of this kind with p->scales. The pointers matter for
+ * their alignment only. */
+static bool has_fp8(const MatmulContext *p, MatmulKind kind) {
+  Fp8 fp8 = {.x = p->work, .w = p->work, .x_scale = p->work, .w_scale = p->work};
+  Matmul x = {.kind = kind,
+              .rows = FP8_MIN_TOKENS,
+              .in = FP8_MIN_DIM,
+              .out = FP8_MIN_DIM,
+              .result = p->work,
+              .bias = kind == MATMUL_FPROP ? p->work : NULL,
+              .accumulate = kind == MATMUL_DGRAD,
+              .fp8 = &fp8};
+  Call c;
+  cublasLtMatmulHeuristicResult_t found;
+  return !describe_call(p, &x, /*fused=*/false, &c) &&
+         query_heuristic(p, &x, &c, 1, &found) > 0 && !found.state;
+}
+
+/* Returns the number of values in wanted[2], those that TRIREME_FP8_SCALES allows, or 0 if it has
+ * an unknown value. */
+static size_t list_scales(Fp8Scales wanted[2]) {
+  const char *only = getenv("TRIREME_FP8_SCALES");
+  wanted[0] = FP8_ROW_SCALES;
+  wanted[1] = FP8_TENSOR_SCALES;
+  if (!only || strcmp(only, "") == 0) return 2;
+  if (strcmp(only, "tensor") == 0) wanted[0] = FP8_TENSOR_SCALES;
+  return strcmp(only, "row") == 0 || strcmp(only, "tensor") == 0;
+}
+
+Err matmul_choose_scales(MatmulContext *p, const char *gpu, int capability) {
+  Fp8Scales wanted[2];
+  size_t n = list_scales(wanted);
+  if (n == 0)
+    return err_set(ERR_USAGE, "TRIREME_FP8_SCALES is '%s'; valid values: row, tensor",
+                   getenv("TRIREME_FP8_SCALES"));
+  for (size_t i = 0; i < n; i++) {
+    p->scales = wanted[i];
+    if (has_fp8(p, MATMUL_FPROP) && has_fp8(p, MATMUL_DGRAD)) return ERR_OK;
+  }
+  return err_set(
+      ERR_USAGE,
+      "fp8 is not available: cuBLASLt %zu has no fp8 GEMMs with one scale per %s for "
+      "%s (compute capability %d.%d); use --precision bf16",
+      cublasLtGetVersion(),
+      n == 2                        ? "row or tensor"
+      : wanted[0] == FP8_ROW_SCALES ? "row"
+                                    : "tensor",
+      gpu, capability / 10, capability % 10);
 }
 
 void matmul_close(MatmulContext *p) {

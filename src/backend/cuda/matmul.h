@@ -14,8 +14,12 @@
 
 #define MATMUL_WORK ((size_t)64 << 20) /* bytes of workspace for cuBLASLt */
 
-/* True if this version of cuBLASLt has fp8 GEMMs with one scale per row. */
-#define MATMUL_FP8 (CUBLAS_VERSION >= 120900)
+/* True if the headers of cuBLASLt have fp8 GEMMs with one scale per row. */
+#define MATMUL_HAS_ROW_SCALES (CUBLAS_VERSION >= 120900)
+
+/* Which scales the fp8 operands of a GEMM have. Preferred are those per row, which cuBLASLt has
+ * for Hopper; those per tensor it has from compute capability 8.9 on. */
+typedef enum { FP8_ROW_SCALES, FP8_TENSOR_SCALES } Fp8Scales;
 
 typedef enum {
   MATMUL_FPROP, /* y (rows, out) = x · wᵀ + bias */
@@ -40,6 +44,7 @@ typedef struct {
   cudaStream_t stream;
   Type type;
   bool tf32;
+  Fp8Scales scales;  /* of GEMMs with fp8 operands */
   void *work;        /* MATMUL_WORK bytes, shared with the kernels of the stream */
   float *bias;       /* buffer for the bias gradient of a fused GEMM */
   bool is_capturing; /* The stream is being captured, so no shape can be timed. */
@@ -56,6 +61,10 @@ NODISCARD Err matmul_open(MatmulContext *p, cudaStream_t stream, Type type, bool
 /* Opens cuBLASLt for another stream of the GPU of `first`, which must be closed after it. */
 NODISCARD Err matmul_join(MatmulContext *p, const MatmulContext *first, cudaStream_t stream,
                           void *work);
+/* Asks cuBLASLt's heuristic which scales fp8 GEMMs may have on this GPU, and sets p->scales; fails
+ * if it has no fp8 GEMMs. The variable TRIREME_FP8_SCALES (row, tensor) takes the choice away.
+ * capability: compute capability of the GPU times 10, for the message. */
+NODISCARD Err matmul_choose_scales(MatmulContext *p, const char *gpu, int capability);
 void matmul_close(MatmulContext *p);
 /* Enqueues the GEMM. The first call with a shape blocks while algorithms are timed. */
 NODISCARD Err matmul_run(MatmulContext *p, const Matmul *x);

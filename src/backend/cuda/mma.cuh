@@ -1,11 +1,20 @@
 /* Instructions for attention on tensor cores: wrappers of mma, ldmatrix, stmatrix and cp.async.
- * Depends on attend.cuh. */
+ * Turing (compute capability 7.5) has no cp.async, no bf16, and mma of half the depth: there
+ * copies are synchronous, and only the kernels for fp16 have code. Depends on attend.cuh. */
 #ifndef BACKEND_CUDA_MMA_CUH
 #define BACKEND_CUDA_MMA_CUH
 
+#include <type_traits>
+
 #include "backend/cuda/attend.cuh"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750
+#define IS_TURING 1
+#else
+#define IS_TURING 0
+#endif
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 750
 #define HAS_MMA 1
 
 /* c (16, 8) += a (16, 16) · b (16, 8). Lane (g, t) = (lane / 4, lane % 4) holds the columns 2t,
@@ -14,6 +23,30 @@ template <typename T>
 static __device__ __forceinline__ void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2,
                                            uint32_t a3, uint32_t b0, uint32_t b1);
 
+#if IS_TURING
+/* c (16, 8) += a (16, 8) · b (8, 8): half of an mma of 16 columns of a. */
+static __device__ __forceinline__ void mma_half(float c[4], uint32_t a0, uint32_t a1,
+                                                uint32_t b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(b));
+}
+template <>
+__device__ __forceinline__ void mma<__half>(float c[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                            uint32_t a3, uint32_t b0, uint32_t b1) {
+  mma_half(c, a0, a1, b0);
+  mma_half(c, a2, a3, b1);
+}
+/* is_built() is false for bf16. */
+template <>
+__device__ __forceinline__ void mma<__nv_bfloat16>(float *, uint32_t, uint32_t, uint32_t,
+                                                   uint32_t, uint32_t, uint32_t) {
+  __trap();
+  __builtin_unreachable();
+}
+#else
 #define MMA(TYPE)                                                                     \
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE                 \
                ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
@@ -31,6 +64,7 @@ __device__ __forceinline__ void mma<__half>(float c[4], uint32_t a0, uint32_t a1
                                             uint32_t a3, uint32_t b0, uint32_t b1) {
   MMA("f16");
 }
+#endif
 
 /* Transposes an 8 x 8 tile of 16-bit elements; lane (g, t) has two elements of row g. */
 static __device__ __forceinline__ uint32_t transposed(uint32_t x) {
@@ -103,8 +137,33 @@ static __device__ __forceinline__ void store_tiles(uint32_t at, uint32_t a, uint
 #endif
 }
 
-/* Start an asynchronous copy of 16 or 4 bytes to shared memory; copies zeros if `there` is
+/* Start an asynchronous copy of 16 or 4 bytes to shared memory; copy zeros if `there` is
  * false. */
+#if IS_TURING
+static __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool there) {
+  asm volatile(
+      "{\n"
+      ".reg .pred there;\n"
+      ".reg .b32 x<4>;\n"
+      "setp.ne.s32 there, %2, 0;\n"
+      "mov.b32 x0, 0;\n"
+      "mov.b32 x1, 0;\n"
+      "mov.b32 x2, 0;\n"
+      "mov.b32 x3, 0;\n"
+      "@there ld.global.nc.v4.b32 {x0, x1, x2, x3}, [%1];\n"
+      "st.shared.v4.b32 [%0], {x0, x1, x2, x3};\n"
+      "}\n" ::"r"(to),
+      "l"(from), "r"((int)there)
+      : "memory");
+}
+static __device__ __forceinline__ void copy4(uint32_t to, const void *from, bool there) {
+  put4(to, there ? __ldg((const uint32_t *)from) : 0);
+}
+static __device__ __forceinline__ void copies_mark(void) {
+}
+static __device__ __forceinline__ void copies_wait_but_last(void) {
+}
+#else
 static __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(there ? 16 : 0)
@@ -123,11 +182,16 @@ static __device__ __forceinline__ void copies_mark(void) {
 static __device__ __forceinline__ void copies_wait_but_last(void) {
   asm volatile("cp.async.wait_group 1;" ::: "memory");
 }
+#endif
 
 /* Returns the index of this warp in its block, computed so that the compiler knows it to be
  * uniform. */
 static __device__ __forceinline__ int warp_number(void) {
+#if IS_TURING
+  return (int)__shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+#else
   return (int)__reduce_or_sync(0xffffffffu, threadIdx.x / 32);
+#endif
 }
 
 /* Selects bytes (prmt): byte i of the result is byte (pick >> 4i & 7) of x and y. If bit 3 of
@@ -161,14 +225,20 @@ static __device__ __forceinline__ float log2_fast(float x) {
 #define HAS_MMA 0
 #endif
 
-/* Returns true if the kernel has code for the current device with these instructions (compiled
- * for compute capability 8.0 or later). */
-template <typename K>
+/* Returns true if the kernel, whose elements are T, has code for the current device with these
+ * instructions: compiled for compute capability 8.0 or later, for fp16 7.5 or later. */
+template <typename T, typename K>
 static bool is_built(K kernel) {
   cudaFuncAttributes is;
-  if (cudaFuncGetAttributes(&is, kernel) == cudaSuccess) return is.ptxVersion >= 80;
-  (void)cudaGetLastError();
-  return false;
+  int least = std::is_same<T, __half>::value ? 75 : 80;
+  if (cudaFuncGetAttributes(&is, kernel) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return false;
+  }
+#ifdef CUDA_AS /* The machine code does not tell for which source it was compiled. */
+  is.ptxVersion = CUDA_AS;
+#endif
+  return is.ptxVersion >= least;
 }
 
 #endif

@@ -12,7 +12,7 @@
 #define ROW     128 /* bytes of a staged row */
 #define TILE    (16 * ROW)
 #define HELPERS 64 /* number of blocks that process pieces of long sentences; a power of 2 */
-#define LISTED  64 /* maximum number of pieces that a block lists at a time */
+#define LISTED  64 /* maximum number of pieces that share_out lists at a time */
 #define EACH    8  /* sentences that a thread examines at a time */
 
 struct Piece {
@@ -42,14 +42,13 @@ static __device__ __forceinline__ void clear(float (&sum)[D / 8][4]) {
   for (int j = 0; j < D / 8; j++) sum[j][0] = sum[j][1] = sum[j][2] = sum[j][3] = 0;
 }
 
-/* Lists the pieces of this helper block after the first `skip`, at most LISTED. Pieces are
+/* Lists the pieces of this helper block after the first `skip`, at most MOST. Pieces are
  * numbered over all sentences, and a helper has every HELPERSth piece. Returns the total number
  * of pieces of this helper. pieces_of(s): the number of pieces of sentence s, 0 if it is
- * short. */
-template <int THREADS, typename F>
-static __device__ __forceinline__ int list_pieces(Piece *list, int helper, int sentences,
-                                                  int skip, F pieces_of) {
-  __shared__ int part[THREADS / 32];
+ * short. part: shared memory, one element per warp. */
+template <int THREADS, int MOST, typename F>
+static __device__ __forceinline__ int list_pieces(Piece *list, int *part, int helper,
+                                                  int sentences, int skip, F pieces_of) {
   int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, total = 0;
   for (int s0 = 0; s0 < sentences; s0 += THREADS * EACH) {
     int first = s0 + (int)threadIdx.x * EACH, count[EACH], mine = 0;
@@ -77,13 +76,21 @@ static __device__ __forceinline__ int list_pieces(Piece *list, int helper, int s
 #pragma unroll 1
       for (int p = (helper - at) & (HELPERS - 1); p < count[e]; p += HELPERS) {
         int slot = (at + p) / HELPERS - skip;
-        if (slot >= 0 && slot < LISTED) list[slot] = {first + e, p};
+        if (slot >= 0 && slot < MOST) list[slot] = {first + e, p};
       }
       at += count[e];
     }
   }
   __syncthreads();
   return total > helper ? (total - helper + HELPERS - 1) / HELPERS : 0;
+}
+
+/* The same for at most LISTED pieces, with shared memory of its own for the sums of the warps. */
+template <int THREADS, typename F>
+static __device__ __forceinline__ int list_some_pieces(Piece *list, int helper, int sentences,
+                                                       int skip, F pieces_of) {
+  __shared__ int part[THREADS / 32];
+  return list_pieces<THREADS, LISTED>(list, part, helper, sentences, skip, pieces_of);
 }
 
 /* Calls run(sentence, part) for each piece of long sentences that this block has (a helper
@@ -95,11 +102,38 @@ static __device__ __forceinline__ void share_out(int sentences, int number, P pi
   bool helps = number < HELPERS;
   if (!helps && pieces_of(number - HELPERS)) return;
   for (int skip = 0, all = 1; skip < all; skip += LISTED) {
-    if (helps) all = list_pieces<THREADS>(list, number, sentences, skip, pieces_of);
+    if (helps) all = list_some_pieces<THREADS>(list, number, sentences, skip, pieces_of);
     for (int i = skip; i < all && i < skip + LISTED; i++) {
       Piece piece = {number - HELPERS, -1};
       if (helps) piece = list[i - skip];
       run(piece.sentence, piece.part);
+      /* Synchronizes before the next piece or list overwrites shared memory. */
+      __syncthreads();
+    }
+  }
+}
+
+/* Like share_out, without shared memory of its own: the list is made in `room`, memory that `run`
+ * overwrites, and kept in a register pair of each lane. */
+template <int THREADS, typename P, typename R>
+static __device__ __forceinline__ void share_out_tight(void *room, int sentences, int number,
+                                                       P pieces_of, R run) {
+  Piece *list = (Piece *)room;
+  int lane = (int)threadIdx.x % 32;
+  bool helps = number < HELPERS;
+  if (!helps && pieces_of(number - HELPERS)) return;
+  for (int skip = 0, all = 1; skip < all; skip += 32) {
+    Piece mine = {number - HELPERS, -1};
+    if (helps) {
+      all = list_pieces<THREADS, 32>(list, (int *)(list + 32), number, sentences, skip,
+                                     pieces_of);
+      mine = list[lane];
+      __syncthreads(); /* All threads must have read the list before `run` overwrites it. */
+    }
+#pragma unroll 1
+    for (int i = skip; i < all && i < skip + 32; i++) {
+      run(__shfl_sync(0xffffffffu, mine.sentence, i - skip),
+          __shfl_sync(0xffffffffu, mine.part, i - skip));
       /* Synchronizes before the next piece or list overwrites shared memory. */
       __syncthreads();
     }

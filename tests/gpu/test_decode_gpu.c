@@ -26,6 +26,9 @@ enum { SENTENCES = 64, LONGEST = 48, NBEST = 2, MOST = SENTENCES * 30 };
  * bits, which can decide between two hypotheses of almost equal score. */
 enum { OTHERWISE = 1 };
 
+/* The model is so small that more threads would only wait for each other. */
+enum { CPU_THREADS = 2 };
+
 static TransformerConfig config;
 static Params params;
 static TransformerParams where;
@@ -122,7 +125,7 @@ static Output on_cpu, on_gpu, alone;
 static void test_beam_search_fp32_matches_cpu(void **state) {
   (void)state;
   Backend cpu, gpu;
-  ok(backend_cpu(&cpu, 0, false));
+  ok(backend_cpu(&cpu, CPU_THREADS, false));
   for (int fixed = 0; fixed < 2; fixed++) {
     for (int beam = 2; beam <= 8; beam += 3) {
       BeamSpec spec = {
@@ -164,7 +167,7 @@ static void test_beam_search_bf16_and_fp16_scores_match_cpu(void **state) {
   static const double most[] = {0.01, 0.01, 0.04};
   Backend cpu, gpu;
   BeamSpec spec = {.beam_size = 4, .length_penalty = 0.6f, .nbest = NBEST};
-  ok(backend_cpu(&cpu, 0, false));
+  ok(backend_cpu(&cpu, CPU_THREADS, false));
   search(&cpu, &spec, true, SENTENCES, &on_cpu);
   for (int p = 0; p < 3; p++) {
     open_gpu(&gpu, precisions[p]);
@@ -177,7 +180,7 @@ static void test_beam_search_bf16_and_fp16_scores_match_cpu(void **state) {
 static void test_sampling_fp32_matches_cpu(void **state) {
   (void)state;
   Backend cpu, gpu;
-  ok(backend_cpu(&cpu, 0, false));
+  ok(backend_cpu(&cpu, CPU_THREADS, false));
   open_gpu(&gpu, "fp32");
   for (int top_k = 0; top_k <= 40; top_k += 40) {
     BeamSpec spec = {.beam_size = NBEST,

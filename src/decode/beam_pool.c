@@ -9,6 +9,8 @@
 #include "base/mem.h"
 #include "base/thread.h"
 
+#define STREAMS_DEVICE 3 /* fastest on an H200; bench/RESULTS.md, "Beam search on one GPU" */
+
 typedef struct {
   BeamPool *pool;
   size_t number;
@@ -35,11 +37,12 @@ struct BeamPool {
 
 size_t beam_pool_default_streams(const Backend *b) {
   const char *wanted = getenv("TRIREME_STREAMS");
-  if (!b->open_stream || !wanted || !*wanted) return 1;
+  if (!b->open_stream) return 1;
+  if (!wanted || !*wanted) return STREAMS_DEVICE;
   if (wanted[0] >= '1' && wanted[0] <= '0' + BEAM_POOL_MAX && !wanted[1])
     return (size_t)(wanted[0] - '0');
   log_warn("TRIREME_STREAMS=%s is ignored: it must be 1 to %d", wanted, BEAM_POOL_MAX);
-  return 1;
+  return STREAMS_DEVICE;
 }
 
 /* Called before each step of a search. Ends the search if another one has failed. */

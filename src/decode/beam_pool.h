@@ -23,7 +23,8 @@ typedef struct {
 } BeamPoolSpec;
 
 typedef struct BeamPool BeamPool;
-/* Returns the number of streams: 1, or on a GPU TRIREME_STREAMS=N, 1 to BEAM_POOL_MAX. */
+/* Returns the number of streams: 1 on the CPU, on a GPU 3 or TRIREME_STREAMS=N, 1 to
+ * BEAM_POOL_MAX. */
 size_t beam_pool_default_streams(const Backend *backend);
 /* Returns true if the device has memory for another beam beside `opened` ones, twice: KV caches
  * grow, and a cache is held twice while it does. Without `words` the caches of the opened beams

@@ -287,12 +287,12 @@ make_streams() {
     cmp "$T/out1" "$T/out$n"
   done
   [ "$(wc -l < "$T/out1")" -eq 400 ]
-  # one stream without the variable
+  # three streams without the variable
   gpu < "$T/many" > "$T/usual"
   cmp "$T/out1" "$T/usual"
-  [ "$(cat "$T/streams")" = "0 0 not bound" ]
+  [ "$(cat "$T/streams")" = "2 2 bound" ]
   # one batch needs one stream
-  head -n 1 "$T/in" | TRIREME_STREAMS=3 gpu > "$T/line"
+  head -n 1 "$T/in" | gpu > "$T/line"
   head -n 2 "$T/out1" | cmp - "$T/line"
   [ "$(cat "$T/streams")" = "0 0 not bound" ]
   # samples depend on seed and line
@@ -304,7 +304,7 @@ make_streams() {
 @test "a GPU with little memory gets small batches and one stream" {
   make_streams
   "$TRIREME" translate --quiet --model "$MODEL" --device cuda --beam-size 2 < "$T/in" > "$T/roomy"
-  TRIREME_STREAMS=3 FAKE_FREE=1000000 "$TRIREME" translate --model "$MODEL" --device cuda --beam-size 2 < "$T/in" > "$T/tight" 2> "$T/err"
+  FAKE_FREE=1000000 "$TRIREME" translate --model "$MODEL" --device cuda --beam-size 2 < "$T/in" > "$T/tight" 2> "$T/err"
   cmp "$T/roomy" "$T/tight"
   [ "$(cat "$T/streams")" = "0 0 not bound" ]
   grep -q "^device   batches at a time: 1 instead of 3: not enough free memory" "$T/err"

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 #include <math.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "decode/beam_pool.h"
@@ -309,6 +310,7 @@ static void test_streams_give_same_bits(void **state) {
   else
     unsetenv("XDG_CACHE_HOME");
   free(kept);
+  ok(file_remove_all(cache));
 }
 
 /* The epilogue of a GEMM gives what GEMM and activation give. */

@@ -256,7 +256,7 @@ static void test_beam_pool_on_step_sees_each_step_and_can_stop(void **state) {
 static void test_beam_pool_default_streams_from_environment(void **state) {
   (void)state;
   unsetenv("TRIREME_STREAMS");
-  assert_int_equal(beam_pool_default_streams(&device), 1);
+  assert_int_equal(beam_pool_default_streams(&device), 3);
   setenv("TRIREME_STREAMS", "1", 1);
   assert_int_equal(beam_pool_default_streams(&device), 1);
   setenv("TRIREME_STREAMS", "8", 1);
@@ -264,7 +264,7 @@ static void test_beam_pool_default_streams_from_environment(void **state) {
   const char *const wrong[] = {"", "0", "9", "22", "x"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     setenv("TRIREME_STREAMS", wrong[i], 1);
-    assert_int_equal(beam_pool_default_streams(&device), 1);
+    assert_int_equal(beam_pool_default_streams(&device), 3);
   }
   unsetenv("TRIREME_STREAMS");
 }

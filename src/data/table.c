@@ -359,7 +359,7 @@ Err table_list_names(const char *path, TableKind kind, const char *member, Strin
 }
 
 Err table_row(Table *t, const TableField **row) {
-  bool is_end;
+  bool is_end = false;
   *row = NULL;
   if (t->kind == TABLE_TEXT)
     TRY(read_text(t, &is_end));

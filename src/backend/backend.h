@@ -103,6 +103,21 @@ typedef struct {
   float smoothing, scale; /* label smoothing (not HEAD_SQUARE); factor of the gradient */
 } HeadLoss;
 
+#define LOSS_EXTRA_ROWS 8 /* rows that linear_loss adds to its scratch arrays */
+
+/* An output layer, its loss and both gradients; see Backend.linear_loss. */
+typedef struct {
+  size_t rows, in, vocab;
+  const void *x, *w;      /* (rows, in), (vocab, in) */
+  const int32_t *target;  /* (rows); negative: no loss */
+  float smoothing, scale; /* label smoothing; factor of the gradient, not 0 */
+  void *logits, *scaled;  /* scratch: LOSS_EXTRA_ROWS + rows of vocab and of `in` elements */
+  double *loss;           /* (3) the sums are added */
+  void *dx;               /* (rows, in) */
+  float *dw;              /* (vocab, in) */
+  bool accumulate;        /* adds to dw */
+} LinearLoss;
+
 /* Elements of StepNumbers.count, which are summed over the ranks. */
 enum {
   COUNT_PREDICTIONS,
@@ -360,6 +375,13 @@ typedef struct Backend {
   void (*linear_relu_backward)(const struct Backend *, void *dx, float *dbias, const void *dy,
                                const void *w, const uint8_t *mask, size_t rows, size_t in,
                                size_t out, Dropout, bool accumulate);
+
+  /* Computes `linear` without a bias, `loss`, linear_dx and linear_dw of an output layer, without
+   * a pass over the logits. Counts a prediction as correct if no logit exceeds that of the target
+   * by 0.006. A row whose target has a probability below 2^-127 has a loss that is too small. Call
+   * it only if fuses_loss is not NULL and returns true; otherwise fusing is not faster. */
+  bool (*fuses_loss)(const struct Backend *, size_t rows, size_t in, size_t vocab);
+  void (*linear_loss)(const struct Backend *, const LinearLoss *);
 
   /* Prepacked weights for inference. `pack` copies w (out, in) into the layout that the GEMM
    * reads; `linear` with that w then uses the copy and gives the same bits. After w changes, pack

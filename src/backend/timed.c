@@ -303,6 +303,16 @@ static void loss(const Backend *b, void *logits, double *sum, const int32_t *tar
   end_call(c);
 }
 
+/* Counts as the loss, with the operations of three GEMMs. */
+static void linear_loss(const Backend *b, const LinearLoss *j) {
+  double rows = (double)j->rows, in = (double)j->in, vocab = (double)j->vocab;
+  double bytes = count_bytes(b, 3 * rows * in + 3 * rows * vocab + 2 * in * vocab) + 4 * rows +
+                 (j->accumulate ? 8.0 : 4.0) * in * vocab;
+  TimedBackend *c = begin_call(b, WORK_LOSS, 6 * rows * in * vocab, bytes);
+  c->inner->linear_loss(c->inner, j);
+  end_call(c);
+}
+
 static void head_loss(const Backend *b, void *logits, double *sum, const float *target,
                       const HeadLoss *h) {
   double rows = (double)h->rows, labels = (double)h->labels;
@@ -402,6 +412,7 @@ static void replace_operations(TimedBackend *c) {
   b->linear_relu_backward = linear_relu_backward;
   b->loss = loss;
   b->head_loss = head_loss;
+  b->linear_loss = linear_loss;
   b->square_sums = square_sums;
   b->square_sums_async = square_sums_async;
   b->clip = clip;

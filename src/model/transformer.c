@@ -65,7 +65,8 @@ static void lay_out_memory(Model *model, Arena *a) {
       c->positions == POSITION_LEARNED ? NULL : arena_floats(a, (size_t)c->max_positions * d);
   t->cross_kv = arena_activations(a, tokens * kv);
   t->branch = arena_activations(a, tokens * d);
-  t->logits = arena_activations(a, t->logit_rows * (size_t)c->vocab);
+  size_t extra = model->training && model->backend->fuses_loss ? LOSS_EXTRA_ROWS : 0;
+  t->logits = arena_activations(a, (t->logit_rows + extra) * (size_t)c->vocab);
   model->sums = arena_take(a, MODEL_SUMS, sizeof *model->sums);
   if (model->backend->host) {
     t->dropout_key = arena_take(a, 1, sizeof *t->dropout_key);

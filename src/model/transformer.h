@@ -46,7 +46,9 @@ typedef struct {
   void *cross_kv;
   /* Working memory. d_ marks gradients. */
   void *branch;      /* (tokens, d) output of the current sublayer */
-  void *logits;      /* (logit_rows, vocab) logits, overwritten by their gradient */
+  /* (logit_rows, vocab) logits, overwritten by their gradient; LOSS_EXTRA_ROWS more in training if
+   * the backend has linear_loss */
+  void *logits;
   void *d_branch;    /* (tokens, d) gradient of `branch` */
   void *d_y, *d_sum; /* (tokens, d) gradients of a junction's y and sum */
   void *d_wide;      /* (tokens, 3d) gradient of queries, keys and values */

@@ -223,6 +223,36 @@ const void *transformer_decode(Transformer *t, Weights w, const Batch *batch, St
   return s->y[s->sublayers];
 }
 
+/* Returns true if the output layer, its loss and its gradients are one operation for so many
+ * tokens. Its scratch memory is d_wide, which the backward pass uses later. */
+static bool fuses_loss(const Transformer *t, size_t tokens) {
+  const Backend *b = t->model.backend;
+  return t->at.output_bias == PARAM_NONE && b->fuses_loss &&
+         tokens + LOSS_EXTRA_ROWS <= 3 * t->model.capacity &&
+         b->fuses_loss(b, tokens, (size_t)t->config.d_model, (size_t)t->config.vocab);
+}
+
+/* Computes the loss and the gradients of n tokens from token r on. */
+static void fused_loss(Transformer *t, Weights w, float *g, const void *y, const Batch *batch,
+                       const ModelPass *pass, size_t r, size_t n) {
+  const Backend *b = t->model.backend;
+  size_t d = (size_t)t->config.d_model;
+  b->linear_loss(b, &(LinearLoss){.rows = n,
+                                  .in = d,
+                                  .vocab = (size_t)t->config.vocab,
+                                  .x = transformer_element(t, y, r * d),
+                                  .w = transformer_weight(t, w, t->at.output),
+                                  .target = batch->tgt_out + r,
+                                  .smoothing = pass->smoothing,
+                                  .scale = pass->scale,
+                                  .logits = t->logits,
+                                  .scaled = t->d_wide,
+                                  .loss = t->model.sums,
+                                  .dx = transformer_element(t, t->d_y, r * d),
+                                  .dw = g + t->at.output,
+                                  .accumulate = r > 0 || !t->model.first});
+}
+
 void transformer_loss(Transformer *t, Weights w, float *g, const void *y, const Batch *batch,
                       const ModelPass *pass) {
   const Backend *b = t->model.backend;
@@ -234,6 +264,10 @@ void transformer_loss(Transformer *t, Weights w, float *g, const void *y, const 
   for (size_t r = 0; r < tokens; r += t->logit_rows) {
     size_t n = tokens - r < t->logit_rows ? tokens - r : t->logit_rows;
     const void *from = transformer_element(t, y, r * d);
+    if (g && fuses_loss(t, n)) {
+      fused_loss(t, w, g, y, batch, pass, r, n);
+      continue;
+    }
     b->linear(b, t->logits, from, output, bias, n, d, vocab);
     b->loss(b, t->logits, t->model.sums, batch->tgt_out + r, n, vocab, pass->smoothing,
             g ? pass->scale : 0);

@@ -296,6 +296,64 @@ static void test_model_fused_forward_relu_same_bits(void **state) {
   }
 }
 
+/* A device's linear_loss, composed of the four separate operations. It fills its scratch memory. */
+static int fused_losses;
+static bool fuses_two_rows(const Backend *b, size_t rows, size_t in, size_t vocab) {
+  (void)b;
+  assert_int_equal(in, 16);
+  assert_int_equal(vocab, 23);
+  return rows == 2;
+}
+static void fused_loss(const Backend *b, const LinearLoss *j) {
+  b->linear(b, j->logits, j->x, j->w, NULL, j->rows, j->in, j->vocab);
+  b->loss(b, j->logits, j->loss, j->target, j->rows, j->vocab, j->smoothing, j->scale);
+  b->linear_dx(b, j->dx, j->logits, j->w, j->rows, j->in, j->vocab, false);
+  b->linear_dw(b, j->dw, NULL, j->logits, j->x, j->rows, j->in, j->vocab, j->accumulate);
+  memset(j->logits, 0xff, (j->rows + LOSS_EXTRA_ROWS) * j->vocab * sizeof(float));
+  memset(j->scaled, 0xff, (j->rows + LOSS_EXTRA_ROWS) * j->in * sizeof(float));
+  fused_losses++;
+}
+
+/* Two steps with logits of 8 and 2 tokens at a time, of which the operation takes the second,
+ * unless the output layer has a bias. */
+static void check_fused_loss(bool has_bias) {
+  TransformerConfig c = config_of("pre");
+  Transformer t[2];
+  Backend b[2];
+  float *w, *g[2];
+  double sums[2][3];
+  c.output_bias = has_bias;
+  fused_losses = 0;
+  for (int one = 0; one < 2; one++) {
+    backend_reference(&b[one]);
+    b[one].fuses_loss = one ? fuses_two_rows : NULL;
+    b[one].linear_loss = fused_loss;
+    OK(transformer_new(&t[one], &c, &b[one], batch.capacity, 8, true));
+    size_t n = t[one].model.params.padded;
+    OK(mem_alloc_aligned(&w, n * sizeof *w));
+    OK(mem_alloc_aligned(&g[one], n * sizeof *w));
+    for (size_t i = 0; i < n; i++) w[i] = 0.3f * sinf((float)(i * i % 1009));
+    for (int step = 0; step < 2; step++)
+      transformer_step(&t[one], (Weights){w, w}, g[one], &batch, (StepKey){7, true, step == 0},
+                       0.1f, 1, NULL, NULL);
+    memcpy(sums[one], t[one].model.sums, sizeof sums[one]);
+    mem_free(w);
+  }
+  assert_int_equal(fused_losses, has_bias ? 0 : 2);
+  assert_memory_equal(g[0], g[1], t[0].model.params.padded * sizeof(float));
+  assert_memory_equal(sums[0], sums[1], sizeof sums[0]);
+  for (int one = 0; one < 2; one++) {
+    transformer_free(&t[one]);
+    mem_free(g[one]);
+  }
+}
+
+static void test_model_fused_loss_same_bits(void **state) {
+  (void)state;
+  check_fused_loss(/*has_bias=*/false);
+  check_fused_loss(/*has_bias=*/true);
+}
+
 static void test_model_fused_relu_same_bits(void **state) {
   (void)state;
   static const struct {
@@ -584,6 +642,7 @@ int main(void) {
       cmocka_unit_test(test_model_preset_base_has_reference_size),
       cmocka_unit_test(test_dropout_same_key_same_mask_everywhere),
       cmocka_unit_test(test_model_fused_relu_same_bits),
+      cmocka_unit_test(test_model_fused_loss_same_bits),
       cmocka_unit_test(test_model_fused_forward_relu_same_bits),
       cmocka_unit_test(test_model_padding_changes_nothing),
       cmocka_unit_test(test_model_gradients_are_announced_when_complete),

@@ -235,6 +235,32 @@ static void test_timed_linear_relu_counts_as_linear(void **state) {
   timed_close(&c);
 }
 
+static LinearLoss loss_given;
+static void fused_loss(const Backend *b, const LinearLoss *j) {
+  (void)b;
+  loss_given = *j;
+}
+
+static void test_timed_linear_loss_counts_three_gemms(void **state) {
+  (void)state;
+  TimedBackend c;
+  Backend inner;
+  LinearLoss j = {.rows = 2, .in = 3, .vocab = 8};
+  open_timed(&c, &inner);
+  const Backend *b = &c.backend;
+  assert_null(b->fuses_loss); /* The CPU backend does not fuse this operation. */
+  inner.linear_loss = fused_loss;
+  timed_begin(&c);
+  b->linear_loss(b, &j);
+  j.accumulate = true;
+  b->linear_loss(b, &j);
+  OK(timed_end(&c));
+  assert_true(loss_given.vocab == 8 && loss_given.accumulate);
+  assert_work(&c, WORK_LOSS, 2, 2 * 3 * 2 * 2 * 3 * 8,
+              2 * (4 * (3 * 6 + 3 * 16 + 2 * 24) + 4 * 2) + (4 + 8) * 24);
+  timed_close(&c);
+}
+
 static void test_timed_other_operations_count_bytes(void **state) {
   (void)state;
   TimedBackend c;
@@ -443,6 +469,7 @@ int main(void) {
       cmocka_unit_test(test_timed_device_uses_its_events),
       cmocka_unit_test(test_timed_attention_counts_visible_pairs),
       cmocka_unit_test(test_timed_linear_relu_backward_counts_as_dgrad),
+      cmocka_unit_test(test_timed_linear_loss_counts_three_gemms),
       cmocka_unit_test(test_timed_linear_relu_counts_as_linear),
       cmocka_unit_test(test_timed_other_operations_count_bytes),
       cmocka_unit_test(test_timed_step_has_same_bits_and_known_counts),

@@ -1,6 +1,6 @@
 /* The CUDA backend: opens a GPU and sets the table of operations. Each operation enqueues kernels
  * or a GEMM on the compute stream; cuda_note() stores the first error for `get` and `sync`.
- * Depends on memory.h, matmul.h, kernels.h, graph.h, nccl.h. */
+ * Depends on memory.h, matmul.h, kernels.h, graph.h, nccl.h, output.h. */
 #include "backend/cuda/cuda.h"
 
 #include <math.h>
@@ -11,6 +11,7 @@
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/memory.h"
 #include "backend/cuda/nccl.h"
+#include "backend/cuda/output.h"
 #include "base/mem.h"
 #include "base/plugin.h"
 #include "base/rng.h"
@@ -445,6 +446,7 @@ static Err bind_thread(const Backend *b) {
 static void fill_table(Backend *b) {
   cuda_fill_memory(b);
   cuda_fill_graphs(b);
+  cuda_fill_output(b);
   b->reserve = reserve;
   b->linear = linear;
   b->linear_relu = linear_relu;

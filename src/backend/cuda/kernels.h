@@ -144,6 +144,19 @@ size_t kernel_loss_work(size_t rows);
 cudaError_t kernel_loss(Type, void *logits, double loss[3], const int32_t *target, size_t rows,
                         size_t vocab, float smoothing, float scale, void *work, cudaStream_t);
 
+/* Backend.linear_loss in three parts, only if kernel_fuses_loss returns true: bf16 on Hopper, vocab
+ * a multiple of 256, `in` a multiple of 64 from 512 to 8192; all arrays are 16-byte aligned.
+ * kernel_linear_loss adds the losses and writes to `logits` and `scaled` the operands e and h of
+ * the two GEMMs (loss_matmul.cu), and what kernel_linear_loss_dx reads to `kept`. Without label
+ * smoothing the extra rows are not written. The first GEMM, dx = e · w, is completed by
+ * kernel_linear_loss_dx; the second is dw = eᵀ · h, with the extra rows if there is label
+ * smoothing. */
+bool kernel_fuses_loss(Type, size_t rows, size_t in, size_t vocab);
+size_t kernel_linear_loss_work(const LinearLoss *);
+size_t kernel_linear_loss_kept(const LinearLoss *);
+cudaError_t kernel_linear_loss(const LinearLoss *, float *kept, void *work, cudaStream_t);
+cudaError_t kernel_linear_loss_dx(const LinearLoss *, const float *kept, cudaStream_t);
+
 /* Backend.gather_rows and scatter_rows; see backend.h. */
 cudaError_t kernel_gather_rows(Type, void *y, const void *x, const int32_t *index, size_t rows,
                                size_t d, cudaStream_t);

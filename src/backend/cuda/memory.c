@@ -266,6 +266,7 @@ void cuda_close_memory(Cuda *c) {
   free_scratch(&c->sorted);
   free_scratch(&c->sums);
   free_scratch(&c->fp8);
+  free_scratch(&c->loss);
   while (c->outgrown) {
     Outgrown *old = c->outgrown;
     c->outgrown = old->next;

@@ -51,6 +51,7 @@ typedef struct {
   Scratch sorted; /* sorted token ids of an embedding, and their rows */
   Scratch sums;   /* scratch memory for sums of squares */
   Scratch fp8;    /* scratch memory for fp8 operands of a GEMM */
+  Scratch loss;   /* what linear_loss keeps during its GEMMs */
   Converted converted;
   Stage stage[STAGES];
   size_t next_stage;  /* number of the next staging buffer, modulo STAGES */

@@ -29,12 +29,12 @@ static __device__ __forceinline__ float sum_rows(const uint32_t (&x)[2][4]) {
 /* y (m, n) = (a (m, k) · b (k, n)) ∘ mask * scale, and the column sums of y. Its own shared
  * memory has the column sums of each warp for two tiles. */
 template <typename T>
-struct Backward {
+struct Backward : Masked<T> {
   typedef T Element;
   static constexpr bool B_ALONG = false;
   static constexpr uint32_t LOADED = 0, OWN = OWN_BYTES;
 
-  static __device__ __forceinline__ void load(const Job &, uint32_t, int, uint32_t) {
+  static __device__ __forceinline__ void load(const Job &, uint32_t, int, int, uint32_t) {
   }
   static __device__ __forceinline__ void place_lane(Lane &l, const Shared &s, uint32_t warp,
                                                     uint32_t g, uint32_t q) {

@@ -54,12 +54,12 @@ static __device__ __forceinline__ uint32_t nonzero_mask(uint4 y) {
 /* y (m, n) = max(a (m, k) · bᵀ + bias, 0) ∘ bits * scale, b (n, k); kept: where y is not 0.
  * Loads the bias. Its own shared memory has the mask to write. */
 template <typename T>
-struct Forward {
+struct Forward : Masked<T> {
   typedef T Element;
   static constexpr bool B_ALONG = true;
   static constexpr uint32_t LOADED = LOADED_BYTES, OWN = OWN_BYTES;
 
-  static __device__ __forceinline__ void load(const Job &j, uint32_t to, int column,
+  static __device__ __forceinline__ void load(const Job &j, uint32_t to, int, int column,
                                               uint32_t barrier) {
     bulk_load(to, (const T *)j.bias + column, BIAS_BYTES, barrier);
   }

@@ -1,5 +1,6 @@
 /* GEMM on Hopper whose epilogue, an operation on the finished tiles, overlaps with the main loop:
- * bf16 and fp16, for linear_relu_dropout (relu_matmul_forward.cu) and its backward (relu_matmul.cu).
+ * bf16 and fp16, for linear_relu_dropout (relu_matmul_forward.cu) and its backward (relu_matmul.cu),
+ * and bf16 for the exponentials of linear_loss (loss_matmul.cu).
  *
  * Persistent blocks, warp-specialized: one thread starts the TMA loads, two warp groups multiply
  * (wgmma). The epilogue of a tile overlaps with the main loop of the next tile: the multiplying
@@ -7,12 +8,16 @@
  * "part") after each stage of k, or in two steps after two stages. Other instructions run several
  * times slower in parallel with wgmma, so the epilogue uses as few as possible.
  *
- * An epilogue is a class E with these members; every tile has TILE_M rows of mask bits:
+ * An epilogue is a class E with these members; those of Masked are inherited:
  *   Element                 the element type
  *   B_ALONG                 true: b is stored (n, k); false: (k, n)
+ *   HAS_MASK                every tile has TILE_M rows of mask bits
+ *   BAND                    the order of the tiles: see Walk
  *   LOADED, OWN             bytes of shared memory, of two tiles: loaded with the mask; its own
  *   place_lane              sets the addresses of a lane in the memory LOADED and OWN
  *   load                    starts the load of LOADED / 2 bytes of a tile
+ *   Shift, get_shift        what pack needs of a tile, read before its last product is complete
+ *   pack                    packs two finished elements of row g (half 0) or g + 8 (half 1)
  *   stage_part              computes a part in registers and writes it to shared memory, by rows
  *   write_part              writes the part to global memory
  *   finish_tile             runs after the last part, before the buffers of the tile are released
@@ -52,6 +57,7 @@ struct Job {
   float *sums;      /* backward: (rows of tiles, n) column sums of each row of tiles */
   const void *bias; /* forward: (n) */
   uint8_t *kept;    /* forward: the mask to write */
+  const float *shift; /* loss: (rows of whole tiles) what is added to the elements of a row */
 };
 
 #if HAS_WGMMA
@@ -76,7 +82,10 @@ struct Ring {
   }
 };
 
-/* Iterates over the tiles of this block. */
+/* Iterates over the tiles of this block: from left to right, one row of clusters after the other.
+ * With BAND above 1, by bands of BAND rows of clusters and in each by columns of clusters, so that
+ * the clusters that run at once read few columns of b, which may be larger than L2. */
+template <int BAND>
 struct Walk {
   int at, step, end, across, rank;
   __device__ __forceinline__ explicit Walk(const Job &j) {
@@ -88,10 +97,19 @@ struct Walk {
   }
   /* returns the row of tiles to which the current tile belongs */
   __device__ __forceinline__ int row(void) const {
-    return at / across * CLUSTER + rank;
+    if constexpr (BAND == 1) return at / across * CLUSTER + rank;
+    int first = at / (across * BAND) * BAND;
+    return (first + (at - first * across) % count_rows(first)) * CLUSTER + rank;
   }
   __device__ __forceinline__ int column(void) const {
-    return at % across * TILE_N;
+    if constexpr (BAND == 1) return at % across * TILE_N;
+    int first = at / (across * BAND) * BAND;
+    return (at - first * across) / count_rows(first) * TILE_N;
+  }
+  /* returns the rows of clusters of the band that begins with row `first`; the last may have
+   * fewer */
+  __device__ __forceinline__ int count_rows(int first) const {
+    return min(BAND, end / across - first);
   }
 };
 
@@ -112,19 +130,21 @@ static __device__ __forceinline__ void load_share(const Job &j, uint32_t to, int
   }
 }
 
-/* Runs in the loading thread: loads for each tile its mask and all stages of a and b. */
+/* Runs in the loading thread: loads for each tile its mask, if it has one, and all stages of a
+ * and b. */
 template <typename E>
 static __device__ __forceinline__ void load_tiles_of_block(const Job &j, const Shared &s) {
   Ring<STAGES> r = {0, 0};
   Ring<2> bits = {0, 0};
   const int rank = (int)cluster_rank(), share = TILE_N / CLUSTER;
-  for (Walk walk(j); walk.at < walk.end; walk.at += walk.step, bits.next()) {
+  for (Walk<E::BAND> walk(j); walk.at < walk.end; walk.at += walk.step, bits.next()) {
     int row = walk.row() * TILE_M, column = walk.column();
     uint32_t there = s.bits_full + bits.at * 8;
     barrier_wait(s.bits_empty + bits.at * 8, bits.parity ^ 1);
-    barrier_expect(there, BITS_BYTES + E::LOADED / 2);
-    tile_load(s.bits + bits.at * BITS_BYTES, &j.mask, column / 8, row, there);
-    E::load(j, s.loaded + bits.at * (E::LOADED / 2), column, there);
+    barrier_expect(there, (E::HAS_MASK ? BITS_BYTES : 0) + E::LOADED / 2);
+    if constexpr (E::HAS_MASK)
+      tile_load(s.bits + bits.at * BITS_BYTES, &j.mask, column / 8, row, there);
+    E::load(j, s.loaded + bits.at * (E::LOADED / 2), row, column, there);
     for (int k = 0; k < j.k; k += TILE_K, r.next()) {
       uint32_t full = s.full + r.at * 8, a = s.stages + r.at * STAGE_BYTES;
       uint32_t b = a + A_BYTES + rank * (B_BYTES / CLUSTER);
@@ -186,6 +206,9 @@ struct Tile {
   uint4 *to[2];    /* this lane's elements in rows g and g + 8 of part 0 of y */
   uint32_t bits_at, loaded_at, own_at; /* addresses of Lane, in the buffers of this tile */
   Ring<2> bits;
+  /* loss: sums of the lane's elements in rows g and g + 8, and the AND of their words */
+  float sum[2];
+  uint32_t signs[2];
 };
 
 /* The constants of a lane for all parts. A part in shared memory has rows of 64 bytes, four
@@ -218,6 +241,21 @@ static __device__ __forceinline__ Lane make_lane(const Job &j, const Shared &s) 
   E::place_lane(l, s, warp, g, q);
   return l;
 }
+
+/* What epilogues have in common that read a mask and pack the elements as they are. */
+template <typename T>
+struct Masked {
+  static constexpr bool HAS_MASK = true;
+  static constexpr int BAND = 1;
+  struct Shift {};
+  static __device__ __forceinline__ Shift get_shift(const Shared &, const Lane &,
+                                                    const Tile &) {
+    return {};
+  }
+  static __device__ __forceinline__ uint32_t pack(float a, float b, Shift, int) {
+    return pack2<T>(a, b);
+  }
+};
 
 /* Which elements a lane has in one row of a part: bits 2 q and 2 q + 1 of each byte of the
  * mask, shifted to the highest bit of the byte in `first` and `second`. */
@@ -337,16 +375,17 @@ static __device__ __forceinline__ void multiply_tiles(const Job &j, const Shared
   Lane l = make_lane<E>(j, s);
   Ring<STAGES> r = {0, 0};
   t.row = -1;
-  for (Walk walk(j); walk.at < walk.end; walk.at += walk.step) {
+  for (Walk<E::BAND> walk(j); walk.at < walk.end; walk.at += walk.step) {
     uint32_t last = 0;
     multiply_first_stages<E, SPREAD, 0>(j, s, l, c, r, last, t);
 #pragma unroll 1
     for (int k = PARTS * SPREAD * TILE_K; k < j.k; k += TILE_K)
       multiply_stage<E>(c, s, r, /*first=*/false, last);
+    typename E::Shift shift = E::get_shift(s, l, t);
     wgmma_wait<0>();
     if (threadIdx.x % 128 < CLUSTER) barrier_arrive(last, threadIdx.x % 128);
 #pragma unroll
-    for (int i = 0; i < 64; i++) t.word[i] = pack2<typename E::Element>(c[2 * i], c[2 * i + 1]);
+    for (int i = 0; i < 64; i++) t.word[i] = E::pack(c[2 * i], c[2 * i + 1], shift, i % 2);
     t.row = walk.row();
     t.column = walk.column();
     place_tile<E>(j, l, t);

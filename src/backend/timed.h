@@ -23,7 +23,7 @@ typedef enum {
   WORK_NORM_BACKWARD,
   WORK_ACTIVATE,
   WORK_ACTIVATE_BACKWARD,
-  WORK_EMBED, /* embedding, forward and backward */
+  WORK_EMBED,  /* embedding, forward and backward */
   WORK_LOSS,   /* with linear_loss: also the three GEMMs of the output layer */
   WORK_UPDATE, /* gradient norm, optimizer, low-precision copy of the weights */
   WORK_MOVE,   /* copies, zeroing, transfers to and from a device */

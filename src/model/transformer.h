@@ -45,7 +45,7 @@ typedef struct {
   /* (tokens, layers * 2d) cross-attention keys and values of all decoder layers. */
   void *cross_kv;
   /* Working memory. d_ marks gradients. */
-  void *branch;      /* (tokens, d) output of the current sublayer */
+  void *branch; /* (tokens, d) output of the current sublayer */
   /* (logit_rows, vocab) logits, overwritten by their gradient; LOSS_EXTRA_ROWS more in training if
    * the backend has linear_loss */
   void *logits;

@@ -12,6 +12,7 @@ enum { ROWS = 25600, D = 512, FF = 2048, HEADS = 8, VOCAB = 32768, RUNS = 15, ST
 #define SWEEP ((size_t)256 << 20)
 
 void speed(bool attention_only);
+void speed_output(void);
 
 static float *pool; /* POOL normally distributed numbers on the device */
 static void *sweep;
@@ -199,6 +200,47 @@ static void speed_loss(Type type) {
   MUST(cudaFree(lse));
 }
 
+/* linear_loss without its two GEMMs of cuBLASLt. Logits have the standard deviation 1, targets are
+ * random. */
+static void speed_linear_loss(size_t d) {
+  int32_t *target = NULL;
+  char name[80];
+  size_t size = type_size(TYPE_BF16), rows = ROWS + LOSS_EXTRA_ROWS;
+  if (!kernel_fuses_loss(TYPE_BF16, ROWS, d, VOCAB)) return;
+  float *small = take(POOL * sizeof *small);
+  if (mem_alloc(&target, ROWS, sizeof *target)) exit(1);
+  for (size_t i = 0; i < ROWS; i++) target[i] = (int32_t)draw_below(VOCAB);
+  char *w = take(VOCAB * d * size);
+  MUST(cudaMemset(small, 0, POOL * sizeof *small));
+  MUST(kernel_add(small, pool, 1 / sqrtf((float)d), POOL, 0));
+  for (size_t at = 0; at < VOCAB * d; at += POOL)
+    MUST(kernel_cast_to(TYPE_BF16, w + at * size, small, POOL, 0));
+  LinearLoss j = {.rows = ROWS, .in = d, .vocab = VOCAB, .smoothing = 0.1f, .scale = 1};
+  j.x = fill(TYPE_BF16, ROWS * d);
+  j.w = w;
+  j.target = device_copy(target, ROWS * sizeof *target);
+  j.logits = take(rows * VOCAB * size);
+  j.scaled = take(rows * d * size);
+  j.dx = take(ROWS * d * size);
+  j.loss = take(3 * sizeof *j.loss);
+  float *kept = take(kernel_linear_loss_kept(&j));
+  MUST(cudaMemset(j.loss, 0, 3 * sizeof *j.loss));
+  void *work = take(kernel_linear_loss_work(&j));
+  size_t bytes = (ROWS * VOCAB + 2 * ROWS * d + VOCAB * d) * size;
+  snprintf(name, sizeof name, "linear_loss before its GEMMs, d %zu", d);
+  TIME(name, bytes, kernel_linear_loss(&j, kept, work, 0));
+  TIME("  its last pass over dx", 2 * ROWS * d * size, kernel_linear_loss_dx(&j, kept, 0));
+  TIME("  column sums of w", VOCAB * d * size,
+       kernel_column_sums(TYPE_BF16, kept, w, VOCAB, d, false, work, 0));
+  j.smoothing = 0;
+  TIME("  without label smoothing", bytes, kernel_linear_loss(&j, kept, work, 0));
+  void *all[] = {small, w,   (void *)(uintptr_t)j.x, j.logits, j.scaled, j.dx, j.loss,
+                 kept,  work};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) MUST(cudaFree(all[i]));
+  mem_free(target);
+  arrays_free();
+}
+
 /* A decoding step: 512 sentences, beam 4, 30 keys each. Self-attention with keys scattered over
  * the cache; cross-attention with keys that four hypotheses share. */
 static void speed_cached(Type type) {
@@ -312,7 +354,8 @@ static int by_length(const void *a, const void *b) {
   return *(const int32_t *)a - *(const int32_t *)b;
 }
 
-void speed(bool attention_only) {
+/* Draws `pool` and creates what TIME uses. */
+static void prepare(void) {
   float *host = NULL;
   if (mem_alloc(&host, POOL, sizeof *host)) exit(1);
   for (size_t i = 0; i < POOL; i++)
@@ -323,6 +366,17 @@ void speed(bool attention_only) {
   mem_free(host);
   MUST(cudaEventCreate(&begin));
   MUST(cudaEventCreate(&end));
+}
+
+void speed_output(void) {
+  prepare();
+  speed_loss(TYPE_BF16);
+  speed_linear_loss(512);
+  speed_linear_loss(1024);
+}
+
+void speed(bool attention_only) {
+  prepare();
   /* Sentence lengths as in news text: 31 on average, some above 150. */
   int32_t length[ROWS], off[ROWS + 1] = {0}, rows = 0;
   size_t sentences = 0;
@@ -349,6 +403,7 @@ void speed(bool attention_only) {
       if (sorted && !attention_only) {
         speed_rows((Type)type);
         speed_loss((Type)type);
+        if (type == TYPE_BF16) speed_linear_loss(D);
         speed_cached((Type)type);
         speed_update((Type)type);
       }

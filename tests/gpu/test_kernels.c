@@ -16,9 +16,11 @@
 #include "check.h"
 
 void speed(bool attention_only);                    /* defined in kernels_speed.c */
+void speed_output(void);                            /* likewise: losses only */
 void decode_kernels(Type type, const Backend *ref); /* defined in kernels_decode.c */
 void fp8_kernels(void);                             /* defined in kernels_fp8.c */
 void relu_kernels(Type type);                       /* defined in kernels_relu.c */
+void loss_kernels(void);                            /* defined in kernels_loss.c */
 void sums_kernels(Type type, const Backend *ref, size_t widest); /* defined in kernels_sums.c */
 void head_kernels(Type type, const Backend *ref);                /* defined in kernels_head.c */
 
@@ -622,7 +624,10 @@ static void test_all_kernels(Type type) {
   test_all_attention(type);
   decode_kernels(type, &ref);
   head_kernels(type, &ref);
-  if (type == TYPE_BF16 && !skew) fp8_kernels();
+  if (type == TYPE_BF16 && !skew) {
+    fp8_kernels();
+    loss_kernels();
+  }
   if (!skew) relu_kernels(type);
   if (!skew) sums_kernels(type, &ref, SIZE_MAX);
 }
@@ -668,13 +673,15 @@ static bool has_device(void) {
 }
 
 int main(int argc, char **argv) {
-  if (argc > 1 &&
-      (!strcmp(argv[1], "--fp8") || !strcmp(argv[1], "--relu") || !strcmp(argv[1], "--sums"))) {
+  if (argc > 1 && (!strcmp(argv[1], "--fp8") || !strcmp(argv[1], "--relu") ||
+                   !strcmp(argv[1], "--loss") || !strcmp(argv[1], "--sums"))) {
     /* Runs in this process, as a sanitizer needs. */
     if (!strcmp(argv[1], "--fp8"))
       fp8_kernels();
     else if (!strcmp(argv[1], "--relu"))
       relu_kernels(TYPE_BF16);
+    else if (!strcmp(argv[1], "--loss"))
+      loss_kernels();
     else
       test_sums_alone(TYPE_BF16, argc > 2 ? strtoul(argv[2], NULL, 10) : SIZE_MAX);
     printf("%s: %d comparisons, %d failed\n", argv[1] + 2, checks, failures);
@@ -685,7 +692,10 @@ int main(int argc, char **argv) {
     return 77;
   }
   if (argc > 1 && !strcmp(argv[1], "--speed")) {
-    speed(argc > 2 && !strcmp(argv[2], "attend"));
+    if (argc > 2 && !strcmp(argv[2], "loss"))
+      speed_output();
+    else
+      speed(argc > 2 && !strcmp(argv[2], "attend"));
     return 0;
   }
   bool all = argc < 2 || strcmp(argv[1], "--attend") != 0;

@@ -651,6 +651,91 @@ static void test_linear_relu_dropout_matches_two_operations(void **state) {
   assert_int_equal(fused, 2 * 3);
 }
 
+/* Compares linear_loss with its four operations on the same GPU: the losses, and the gradients,
+ * which are added to what is in dw. */
+static void check_linear_loss(const Backend *b, const size_t shape[3], float smoothing,
+                              size_t askew) {
+  size_t rows = shape[0], d = shape[1], vocab = shape[2], all = rows + LOSS_EXTRA_ROWS;
+  float *x = draw_many(rows * d + 8), *w = draw_many(vocab * d), *dx[2], *dw[2];
+  int32_t *target;
+  double loss[2][3];
+  ok(mem_alloc(&target, rows, sizeof *target));
+  for (size_t r = 0; r < rows; r++) target[r] = r % 9 == 5 ? -1 : (int32_t)(r * 40503 % vocab);
+  for (size_t i = 0; i < vocab * d; i++) w[i] *= 1 / sqrtf((float)d);
+  const char *x_at = upload(b, x, rows * d + 8, true);
+  void *w_at = upload(b, w, vocab * d, true), *target_at = upload_ints(b, target, rows),
+       *logits, *scaled, *dx_at;
+  ok(b->alloc(b, &logits, all * vocab * type_size(b->type)));
+  ok(b->alloc(b, &scaled, all * d * type_size(b->type)));
+  ok(b->alloc(b, &dx_at, rows * d * type_size(b->type)));
+  for (int way = 0; way < 2; way++) {
+    LinearLoss j = {.rows = rows,
+                    .in = d,
+                    .vocab = vocab,
+                    .x = x_at + askew * type_size(b->type),
+                    .w = w_at,
+                    .target = target_at,
+                    .smoothing = smoothing,
+                    .scale = 2,
+                    .logits = logits,
+                    .scaled = scaled,
+                    .dx = dx_at,
+                    .accumulate = true};
+    dx[way] = draw_many(rows * d);
+    dw[way] = draw_many(vocab * d);
+    j.dw = upload(b, dw[way], vocab * d, false);
+    ok(b->alloc(b, &j.loss, 3 * sizeof *j.loss));
+    if (way == 0) {
+      b->linear_loss(b, &j);
+    } else {
+      b->linear(b, logits, j.x, w_at, NULL, rows, d, vocab);
+      b->loss(b, logits, j.loss, target_at, rows, vocab, smoothing, j.scale);
+      b->linear_dx(b, dx_at, logits, w_at, rows, d, vocab, false);
+      b->linear_dw(b, j.dw, NULL, logits, j.x, rows, d, vocab, true);
+    }
+    ok(b->get(b, loss[way], j.loss, sizeof loss[way]));
+    download(b, dx[way], dx_at, rows * d, true);
+    download(b, dw[way], j.dw, vocab * d, false);
+    b->release(b, j.loss), b->release(b, j.dw);
+  }
+  /* Both ways round the logits, or their distance from the target's, and their gradient. */
+  double off = apart(dx[0], dx[1], rows * d), dw_off = apart(dw[0], dw[1], vocab * d);
+  bool near = fabs(loss[0][2] - loss[1][2]) <= 2 + (double)rows / 200;
+  for (int i = 0; i < 2; i++) near = near && fabs(loss[0][i] / loss[1][i] - 1) < 1e-3;
+  if (!(off < 4 * rounding[b->type] && dw_off < 4 * rounding[b->type] && near))
+    fail_msg(
+        "%s: %zu rows, d %zu, vocab %zu: off by %g, %g; losses %g, %g, not %g, %g; %g and "
+        "%g correct",
+        b->about, rows, d, vocab, off, dw_off, loss[0][0], loss[0][1], loss[1][0], loss[1][1],
+        loss[0][2], loss[1][2]);
+  const void *arrays[] = {x_at, w_at, target_at, logits, scaled, dx_at};
+  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+    b->release(b, (void *)(uintptr_t)arrays[i]);
+  mem_free(x), mem_free(w), mem_free(target);
+  for (int way = 0; way < 2; way++) mem_free(dx[way]), mem_free(dw[way]);
+}
+
+static void test_linear_loss_matches_four_operations(void **state) {
+  (void)state;
+  int fused = 0;
+  for (int p = 0; p < 3; p++) {
+    static const size_t shape[][3] = {{4099, 512, 2048}, {8200, 1024, 1024}, {16411, 576, 512}};
+    Backend b;
+    open_gpu(&b, precisions[p]);
+    assert_false(b.fuses_loss(&b, 100, 512, 512)); /* too small for the fused kernel */
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+      if (!b.fuses_loss(&b, shape[i][0], shape[i][1], shape[i][2])) continue;
+      check_linear_loss(&b, shape[i], 0.1f, 0);
+      check_linear_loss(&b, shape[i], 0, 0);
+      fused++;
+    }
+    if (fused) check_linear_loss(&b, shape[0], 0.1f, 1);
+    backend_close(&b);
+  }
+  if (fused == 0) skip(); /* only Hopper GPUs have the fused kernel */
+  assert_int_equal(fused, 3);
+}
+
 /* The layer norm could write fp8 rows, but the GEMM is too small for fp8 and reads the bits. */
 static void test_linear_relu_dropout_after_norm_in_fp8(void **state) {
   (void)state;
@@ -804,6 +889,7 @@ int main(void) {
       cmocka_unit_test(test_linear_relu_backward_matches_two_operations),
       cmocka_unit_test(test_linear_relu_dropout_matches_two_operations),
       cmocka_unit_test(test_linear_relu_dropout_after_norm_in_fp8),
+      cmocka_unit_test(test_linear_loss_matches_four_operations),
       cmocka_unit_test(test_memory_copies_and_errors),
       cmocka_unit_test(test_ops_match_reference_in_all_types),
       cmocka_unit_test(test_linear_tf32_rounds_operands),

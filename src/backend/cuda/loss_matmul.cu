@@ -105,7 +105,8 @@ struct Exponential {
   static __device__ __forceinline__ void finish_tile(const Job &j, const Shared &,
                                                      const Tile &t) {
     const uint32_t both = 0x80008000u, lane = threadIdx.x % 32;
-    size_t rows = (size_t)((j.m + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER)) * TILE_M * CLUSTER;
+    size_t rows =
+        (size_t)((j.m + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER)) * TILE_M * CLUSTER;
     float *to = j.sums + (size_t)(t.column / TILE_N) * rows + t.row * TILE_M +
                 (threadIdx.x / 32 - 4) * 16 + lane / 4;
 #pragma unroll
@@ -224,11 +225,12 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     s = j.scale / total;
   }
   for (size_t c = lane * 8; c < j.d; c += 256) {
-    float x[8];
+    float x[8], w[8] = {0};
     load8(x, j.x + r * j.d + c);
+    if (j.w_sum) load8(w, j.w_sum + c);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-      if (j.w_sum) all += x[i] * j.w_sum[c + i];
+      all += x[i] * w[i];
       x[i] = y < 0 ? 0 : x[i] * s;
     }
     store8(j.h + r * j.d + c, x);
@@ -289,14 +291,11 @@ static __global__ void __launch_bounds__(ROW_THREADS)
   bool has_target = target[r] >= 0;
   float by = s[r];
   for (size_t c = threadIdx.x % 32 * 8; c < d; c += 256) {
-    float x[8];
+    float x[8], w[8] = {0};
     load8(x, dx + r * d + c);
+    if (w_sum) load8(w, w_sum + c);
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-      x[i] *= by;
-      if (w_sum) x[i] -= even * w_sum[c + i];
-      if (!has_target) x[i] = 0;
-    }
+    for (int i = 0; i < 8; i++) x[i] = has_target ? x[i] * by - even * w[i] : 0;
     store8(dx + r * d + c, x);
   }
 }

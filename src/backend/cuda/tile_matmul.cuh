@@ -53,10 +53,10 @@ struct Job {
   CUtensorMap a, b, mask; /* TMA descriptors of the operands and the mask */
   int m, n, k;
   void *y;
-  float scale;      /* factor of the elements that the mask keeps */
-  float *sums;      /* backward: (rows of tiles, n) column sums of each row of tiles */
-  const void *bias; /* forward: (n) */
-  uint8_t *kept;    /* forward: the mask to write */
+  float scale;        /* factor of the elements that the mask keeps */
+  float *sums;        /* backward: (rows of tiles, n) column sums of each row of tiles */
+  const void *bias;   /* forward: (n) */
+  uint8_t *kept;      /* forward: the mask to write */
   const float *shift; /* loss: (rows of whole tiles) what is added to the elements of a row */
 };
 

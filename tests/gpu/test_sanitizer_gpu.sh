@@ -69,6 +69,7 @@ for tool in memcheck racecheck; do
   done
   check "$tool, operands in fp8" under $tool "$build/tests/gpu/test_kernels" --fp8
   check "$tool, a GEMM with the backward of ReLU" under $tool "$build/tests/gpu/test_kernels" --relu
+  check "$tool, an output layer with its loss" under $tool "$build/tests/gpu/test_kernels" --loss
   # Layer norms wider than 256 use named barriers beside __syncthreads. There racecheck reports races between accesses
   # that __syncthreads separates, so it gets the narrow ones.
   widest=()

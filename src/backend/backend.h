@@ -105,7 +105,7 @@ typedef struct {
 
 #define LOSS_EXTRA_ROWS 8 /* rows that linear_loss adds to its scratch arrays */
 
-/* An output layer, its loss and both gradients; see Backend.linear_loss. */
+/* An output layer, its loss and its gradients; see Backend.linear_loss. */
 typedef struct {
   size_t rows, in, vocab;
   const void *x, *w;      /* (rows, in), (vocab, in) */
@@ -376,12 +376,15 @@ typedef struct Backend {
                                const void *w, const uint8_t *mask, size_t rows, size_t in,
                                size_t out, Dropout, bool accumulate);
 
-  /* Computes `linear` without a bias, `loss`, linear_dx and linear_dw of an output layer, without
-   * a pass over the logits. Counts a prediction as correct if no logit exceeds that of the target
-   * by 0.006. A row whose target has a probability below 2^-127 has a loss that is too small. Call
-   * it only if fuses_loss is not NULL and returns true; otherwise fusing is not faster. */
+  /* An output layer and its loss in training, without a pass over the logits: `linear` without a
+   * bias and `loss`; linear_dx; linear_dw. Call all three in this order, with the same arguments and
+   * unchanged scratch arrays, and only if fuses_loss is not NULL and returns true; otherwise fusing
+   * is not faster. Counts a prediction as correct if no logit exceeds that of the target by 0.006. A
+   * row whose target has a probability below 2^-127 has a loss that is too small. */
   bool (*fuses_loss)(const struct Backend *, size_t rows, size_t in, size_t vocab);
   void (*linear_loss)(const struct Backend *, const LinearLoss *);
+  void (*linear_loss_dx)(const struct Backend *, const LinearLoss *);
+  void (*linear_loss_dw)(const struct Backend *, const LinearLoss *);
 
   /* Prepacked weights for inference. `pack` copies w (out, in) into the layout that the GEMM
    * reads; `linear` with that w then uses the copy and gives the same bits. After w changes, pack

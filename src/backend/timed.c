@@ -303,13 +303,27 @@ static void loss(const Backend *b, void *logits, double *sum, const int32_t *tar
   end_call(c);
 }
 
-/* Counts as the loss, with the operations of three GEMMs. */
 static void linear_loss(const Backend *b, const LinearLoss *j) {
-  double rows = (double)j->rows, in = (double)j->in, vocab = (double)j->vocab;
-  double bytes = count_bytes(b, 3 * rows * in + 3 * rows * vocab + 2 * in * vocab) + 4 * rows +
-                 (j->accumulate ? 8.0 : 4.0) * in * vocab;
-  TimedBackend *c = begin_call(b, WORK_LOSS, 6 * rows * in * vocab, bytes);
+  size_t n = j->rows * j->in + j->in * j->vocab + j->rows * j->vocab;
+  double bytes = count_bytes(b, (double)n) + 4.0 * (double)j->rows;
+  TimedBackend *c = begin_gemm(b, WORK_LINEAR, j->rows, j->in, j->vocab, bytes);
   c->inner->linear_loss(c->inner, j);
+  end_call(c);
+}
+
+static void linear_loss_dx(const Backend *b, const LinearLoss *j) {
+  size_t n = j->rows * j->vocab + j->in * j->vocab + j->rows * j->in;
+  TimedBackend *c =
+      begin_gemm(b, WORK_DGRAD, j->rows, j->in, j->vocab, count_bytes(b, (double)n));
+  c->inner->linear_loss_dx(c->inner, j);
+  end_call(c);
+}
+
+static void linear_loss_dw(const Backend *b, const LinearLoss *j) {
+  double bytes = count_bytes(b, (double)(j->rows * j->in + j->rows * j->vocab)) +
+                 (j->accumulate ? 8.0 : 4.0) * (double)(j->in * j->vocab);
+  TimedBackend *c = begin_gemm(b, WORK_WGRAD, j->rows, j->in, j->vocab, bytes);
+  c->inner->linear_loss_dw(c->inner, j);
   end_call(c);
 }
 
@@ -413,6 +427,8 @@ static void replace_operations(TimedBackend *c) {
   b->loss = loss;
   b->head_loss = head_loss;
   b->linear_loss = linear_loss;
+  b->linear_loss_dx = linear_loss_dx;
+  b->linear_loss_dw = linear_loss_dw;
   b->square_sums = square_sums;
   b->square_sums_async = square_sums_async;
   b->clip = clip;

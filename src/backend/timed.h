@@ -24,7 +24,7 @@ typedef enum {
   WORK_ACTIVATE,
   WORK_ACTIVATE_BACKWARD,
   WORK_EMBED,  /* embedding, forward and backward */
-  WORK_LOSS,   /* with linear_loss: also the three GEMMs of the output layer */
+  WORK_LOSS,   /* except the loss that linear_loss computes with its GEMM */
   WORK_UPDATE, /* gradient norm, optimizer, low-precision copy of the weights */
   WORK_MOVE,   /* copies, zeroing, transfers to and from a device */
   WORK_KINDS,

@@ -223,8 +223,8 @@ const void *transformer_decode(Transformer *t, Weights w, const Batch *batch, St
   return s->y[s->sublayers];
 }
 
-/* Returns true if the output layer, its loss and its gradients are one operation for so many
- * tokens. Its scratch memory is d_wide, which the backward pass uses later. */
+/* Returns true if the backend has fused operations for the output layer and the loss of so many
+ * tokens. Their scratch memory is d_wide, which the backward pass uses later. */
 static bool fuses_loss(const Transformer *t, size_t tokens) {
   const Backend *b = t->model.backend;
   return t->at.output_bias == PARAM_NONE && b->fuses_loss &&
@@ -237,20 +237,23 @@ static void fused_loss(Transformer *t, Weights w, float *g, const void *y, const
                        const ModelPass *pass, size_t r, size_t n) {
   const Backend *b = t->model.backend;
   size_t d = (size_t)t->config.d_model;
-  b->linear_loss(b, &(LinearLoss){.rows = n,
-                                  .in = d,
-                                  .vocab = (size_t)t->config.vocab,
-                                  .x = transformer_element(t, y, r * d),
-                                  .w = transformer_weight(t, w, t->at.output),
-                                  .target = batch->tgt_out + r,
-                                  .smoothing = pass->smoothing,
-                                  .scale = pass->scale,
-                                  .logits = t->logits,
-                                  .scaled = t->d_wide,
-                                  .loss = t->model.sums,
-                                  .dx = transformer_element(t, t->d_y, r * d),
-                                  .dw = g + t->at.output,
-                                  .accumulate = r > 0 || !t->model.first});
+  LinearLoss job = {.rows = n,
+                    .in = d,
+                    .vocab = (size_t)t->config.vocab,
+                    .x = transformer_element(t, y, r * d),
+                    .w = transformer_weight(t, w, t->at.output),
+                    .target = batch->tgt_out + r,
+                    .smoothing = pass->smoothing,
+                    .scale = pass->scale,
+                    .logits = t->logits,
+                    .scaled = t->d_wide,
+                    .loss = t->model.sums,
+                    .dx = transformer_element(t, t->d_y, r * d),
+                    .dw = g + t->at.output,
+                    .accumulate = r > 0 || !t->model.first};
+  b->linear_loss(b, &job);
+  b->linear_loss_dx(b, &job);
+  b->linear_loss_dw(b, &job);
 }
 
 void transformer_loss(Transformer *t, Weights w, float *g, const void *y, const Batch *batch,

@@ -687,6 +687,8 @@ static void check_linear_loss(const Backend *b, const size_t shape[3], float smo
     ok(b->alloc(b, &j.loss, 3 * sizeof *j.loss));
     if (way == 0) {
       b->linear_loss(b, &j);
+      b->linear_loss_dx(b, &j);
+      b->linear_loss_dw(b, &j);
     } else {
       b->linear(b, logits, j.x, w_at, NULL, rows, d, vocab);
       b->loss(b, logits, j.loss, target_at, rows, vocab, smoothing, j.scale);

@@ -296,7 +296,8 @@ static void test_model_fused_forward_relu_same_bits(void **state) {
   }
 }
 
-/* A device's linear_loss, composed of the four separate operations. It fills its scratch memory. */
+/* A device's linear_loss and its gradients, composed of the four separate operations. They use all
+ * of their scratch memory. */
 static int fused_losses;
 static bool fuses_two_rows(const Backend *b, size_t rows, size_t in, size_t vocab) {
   (void)b;
@@ -307,7 +308,11 @@ static bool fuses_two_rows(const Backend *b, size_t rows, size_t in, size_t voca
 static void fused_loss(const Backend *b, const LinearLoss *j) {
   b->linear(b, j->logits, j->x, j->w, NULL, j->rows, j->in, j->vocab);
   b->loss(b, j->logits, j->loss, j->target, j->rows, j->vocab, j->smoothing, j->scale);
+}
+static void fused_loss_dx(const Backend *b, const LinearLoss *j) {
   b->linear_dx(b, j->dx, j->logits, j->w, j->rows, j->in, j->vocab, false);
+}
+static void fused_loss_dw(const Backend *b, const LinearLoss *j) {
   b->linear_dw(b, j->dw, NULL, j->logits, j->x, j->rows, j->in, j->vocab, j->accumulate);
   memset(j->logits, 0xff, (j->rows + LOSS_EXTRA_ROWS) * j->vocab * sizeof(float));
   memset(j->scaled, 0xff, (j->rows + LOSS_EXTRA_ROWS) * j->in * sizeof(float));
@@ -328,6 +333,8 @@ static void check_fused_loss(bool has_bias) {
     backend_reference(&b[one]);
     b[one].fuses_loss = one ? fuses_two_rows : NULL;
     b[one].linear_loss = fused_loss;
+    b[one].linear_loss_dx = fused_loss_dx;
+    b[one].linear_loss_dw = fused_loss_dw;
     OK(transformer_new(&t[one], &c, &b[one], batch.capacity, 8, true));
     size_t n = t[one].model.params.padded;
     OK(mem_alloc_aligned(&w, n * sizeof *w));

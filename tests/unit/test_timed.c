@@ -235,13 +235,22 @@ static void test_timed_linear_relu_counts_as_linear(void **state) {
   timed_close(&c);
 }
 
-static LinearLoss loss_given;
+/* Fake operations of linear_loss of a device, which must be called in this order. */
+static int loss_calls;
 static void fused_loss(const Backend *b, const LinearLoss *j) {
-  (void)b;
-  loss_given = *j;
+  assert_true(!b->timer && j->vocab == 8);
+  assert_int_equal(loss_calls++ % 3, 0);
+}
+static void fused_loss_dx(const Backend *b, const LinearLoss *j) {
+  assert_true(!b->timer && j->vocab == 8);
+  assert_int_equal(loss_calls++ % 3, 1);
+}
+static void fused_loss_dw(const Backend *b, const LinearLoss *j) {
+  assert_true(!b->timer && j->vocab == 8);
+  assert_int_equal(loss_calls++ % 3, 2);
 }
 
-static void test_timed_linear_loss_counts_three_gemms(void **state) {
+static void test_timed_linear_loss_counts_as_gemms(void **state) {
   (void)state;
   TimedBackend c;
   Backend inner;
@@ -250,14 +259,21 @@ static void test_timed_linear_loss_counts_three_gemms(void **state) {
   const Backend *b = &c.backend;
   assert_null(b->fuses_loss); /* The CPU backend does not fuse this operation. */
   inner.linear_loss = fused_loss;
+  inner.linear_loss_dx = fused_loss_dx;
+  inner.linear_loss_dw = fused_loss_dw;
   timed_begin(&c);
-  b->linear_loss(b, &j);
-  j.accumulate = true;
-  b->linear_loss(b, &j);
+  for (int i = 0; i < 2; i++) {
+    j.accumulate = i == 1;
+    b->linear_loss(b, &j);
+    b->linear_loss_dx(b, &j);
+    b->linear_loss_dw(b, &j);
+  }
   OK(timed_end(&c));
-  assert_true(loss_given.vocab == 8 && loss_given.accumulate);
-  assert_work(&c, WORK_LOSS, 2, 2 * 3 * 2 * 2 * 3 * 8,
-              2 * (4 * (3 * 6 + 3 * 16 + 2 * 24) + 4 * 2) + (4 + 8) * 24);
+  assert_int_equal(loss_calls, 6);
+  double gemm = 2 * 2 * 3 * 8, all = 6 + 24 + 16;
+  assert_work(&c, WORK_LINEAR, 2, 2 * gemm, 2 * (4 * all + 4 * 2));
+  assert_work(&c, WORK_DGRAD, 2, 2 * gemm, 2 * 4 * all);
+  assert_work(&c, WORK_WGRAD, 2, 2 * gemm, 2 * 4 * (6 + 16) + (4 + 8) * 24);
   timed_close(&c);
 }
 
@@ -469,7 +485,7 @@ int main(void) {
       cmocka_unit_test(test_timed_device_uses_its_events),
       cmocka_unit_test(test_timed_attention_counts_visible_pairs),
       cmocka_unit_test(test_timed_linear_relu_backward_counts_as_dgrad),
-      cmocka_unit_test(test_timed_linear_loss_counts_three_gemms),
+      cmocka_unit_test(test_timed_linear_loss_counts_as_gemms),
       cmocka_unit_test(test_timed_linear_relu_counts_as_linear),
       cmocka_unit_test(test_timed_other_operations_count_bytes),
       cmocka_unit_test(test_timed_step_has_same_bits_and_known_counts),

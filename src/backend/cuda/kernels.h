@@ -144,7 +144,7 @@ size_t kernel_loss_work(size_t rows);
 cudaError_t kernel_loss(Type, void *logits, double loss[3], const int32_t *target, size_t rows,
                         size_t vocab, float smoothing, float scale, void *work, cudaStream_t);
 
-/* Backend.linear_loss in three parts, only if kernel_fuses_loss returns true: bf16 on Hopper, vocab
+/* Backend.linear_loss and its gradients, only if kernel_fuses_loss returns true: bf16 on Hopper, vocab
  * a multiple of 256, `in` a multiple of 64 from 512 to 8192; all arrays are 16-byte aligned.
  * kernel_linear_loss adds the losses and writes to `logits` and `scaled` the operands e and h of
  * the two GEMMs (loss_matmul.cu), and what kernel_linear_loss_dx reads to `kept`. Without label

@@ -4,7 +4,7 @@
 
 #include "backend/backend.h"
 
-/* Sets fuses_loss and linear_loss of `b`. */
+/* Sets fuses_loss and the operations of linear_loss of `b`. */
 void cuda_fill_output(Backend *b);
 
 #endif

@@ -424,7 +424,7 @@ typedef struct Backend {
 
 /* Limits that decide which GEMMs run in fp8 with --precision fp8: forward and dgrad, if the
  * gain exceeds the cost of rounding the operands. Excluded are rows of more than FP8_MAX_DIM
- * elements (logits and their gradients), where one scale per row would round small but relevant
+ * elements (logits and their gradients), where one scale would round small but relevant
  * elements to 0, and wgrad, where both operands would have to be transposed. */
 #define FP8_MIN_DIM    1024
 #define FP8_MAX_DIM    16384

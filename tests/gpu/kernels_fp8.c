@@ -204,7 +204,7 @@ static float want_tensor(uint8_t *to, const float *x, size_t rows, size_t n, siz
   float most = 0, limit = is_e5m2 ? 57344 : 448;
   for (size_t i = 0; i < rows * n; i++)
     most = fmaxf(most, fabsf(x[i / n * row + i % n * column]));
-  float by = most < 1e-35f ? 0 : limit / most;
+  float by = isinf(limit / most) ? 0 : limit / most;
   for (size_t i = 0; i < rows * n; i++) {
     float y = x[i / n * row + i % n * column] * by;
     to[i] = is_e5m2 ? to_e5m2(y) : to_e4m3(y);
@@ -212,14 +212,14 @@ static float want_tensor(uint8_t *to, const float *x, size_t rows, size_t n, siz
   return most / limit;
 }
 
-/* One scale per tensor. `zero`: all elements of x are 0 except a NaN. */
-static void check_tensor(size_t rows, size_t in, size_t out, bool back, bool zero) {
-  BEGIN("fp8 per tensor, %zu rows, %zu in, %zu out%s%s", rows, in, out, back ? ", back" : "",
-        zero ? ", zeros" : "");
+/* One scale per tensor. size: factor of x, whose last element is NaN. */
+static void check_tensor(size_t rows, size_t in, size_t out, bool back, float size) {
+  BEGIN("fp8 per tensor, %zu rows, %zu in, %zu out%s, size %g", rows, in, out,
+        back ? ", back" : "", (double)size);
   size_t n = back ? out : in, more = back ? in : out;
   Array *x = array_draw(TYPE_BF16, rows * n, 1), *w = array_draw(TYPE_BF16, in * out, 0.03f);
   for (size_t i = 0; i < rows * n; i++) /* from far below the smallest fp8 number */
-    x->host[i] *= zero ? 0 : ldexpf(1, (int)(i / n % 50) - 30);
+    x->host[i] *= size * ldexpf(1, (int)(i / n % 50) - 30);
   for (size_t i = 0; i < rows * n; i++) x->host[i] = type_round(TYPE_BF16, x->host[i]);
   x->host[rows * n - 1] = NAN;
   array_put(x);
@@ -252,11 +252,15 @@ void fp8_kernels(void) {
   }
   check_converting_kernels();
   for (size_t i = 0; i < COUNT(shape); i++) {
-    check_tensor(shape[i][0], shape[i][1], shape[i][2], false, false);
-    check_tensor(shape[i][0], shape[i][1], shape[i][2], true, false);
+    check_tensor(shape[i][0], shape[i][1], shape[i][2], false, 1);
+    check_tensor(shape[i][0], shape[i][1], shape[i][2], true, 1);
   }
-  check_tensor(37, 96, 64, false, true);
-  check_tensor(37, 96, 64, true, true);
+  /* zeros, and elements of up to 4e-35: the factor of e5m2 would overflow, that of e4m3 would not */
+  static const float small[] = {0, 1e-36f};
+  for (size_t i = 0; i < COUNT(small); i++) {
+    check_tensor(37, 96, 64, false, small[i]);
+    check_tensor(37, 96, 64, true, small[i]);
+  }
   Fp8 none;
   BEGIN("fp8 of columns that cannot be");
   if (kernel_fp8(&none, NULL, NULL, 1, 40, 32, false, NULL, 0) != cudaErrorInvalidValue)

@@ -24,7 +24,7 @@ static float *draw(size_t n) {
   return x;
 }
 
-static float *copy(const float *x, size_t n) {
+static inline float *copy(const float *x, size_t n) {
   float *y;
   assert_int_equal(mem_alloc_aligned(&y, (n + 16) * sizeof *y), ERR_OK);
   memcpy(y, x, n * sizeof *y);
@@ -60,7 +60,7 @@ static void set(Case *c, int i, size_t n) {
   c->n[i] = n;
 }
 
-static void drop_arrays(Case *c) {
+static inline void drop_arrays(Case *c) {
   for (int i = 0; i < ARRAYS; i++) mem_free(c->a[i]);
 }
 
@@ -416,7 +416,7 @@ static int32_t ids[512], positions[512];
 static const uint64_t drop_key = 0x123456789abcdefu;
 static int32_t off_q[] = {0, 7, 8, 41, 77, 177}, off_k[] = {0, 9, 12, 45, 70, 171};
 
-static Case shape(int which) {
+static inline Case shape(int which) {
   static const size_t table[][5] = {
       {77, 96, 130, 64, 4}, {33, 17, 7, 24, 3}, {128, 64, 256, 128, 2}, {1, 1, 1, 5, 1}};
   Case c = {.rows = table[which][0],

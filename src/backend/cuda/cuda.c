@@ -66,8 +66,8 @@ static bool take_fp8_rows(Cuda *c, const void *of, size_t rows, size_t n) {
   return of && is.of == of && is.rows == rows && is.n == n;
 }
 
-/* Converts the operands to fp8 and runs the GEMM on them. With one scale per row, the first operand
- * may have been converted by the operation that wrote it. */
+/* Converts the operands to fp8 and runs the GEMM on them. With one scale per row, the first
+ * operand may have been converted by the operation that wrote it. */
 static void multiply_fp8(Cuda *c, const Matmul *x) {
   bool is_dgrad = x->kind == MATMUL_DGRAD;
   const void *rows = is_dgrad ? x->dy : x->x;

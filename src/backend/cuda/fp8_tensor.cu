@@ -20,16 +20,6 @@
 
 typedef __nv_bfloat16 Low;
 
-template <__nv_fp8_interpretation_t KIND>
-static __device__ __forceinline__ uint32_t convert2(float a, float b) {
-  return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, KIND);
-}
-template <__nv_fp8_interpretation_t KIND>
-static __device__ __forceinline__ uint2 convert8(const float (&x)[8]) {
-  return make_uint2(convert2<KIND>(x[0], x[1]) | convert2<KIND>(x[2], x[3]) << 16,
-                    convert2<KIND>(x[4], x[5]) | convert2<KIND>(x[6], x[7]) << 16);
-}
-
 /* Loads this thread's part of a block's elements, beginning at `first`; zeros after n. */
 static __device__ __forceinline__ void load_block(Eight<Low> (&e)[VECS], const Low *from,
                                                   size_t first, size_t n) {
@@ -54,8 +44,7 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
   for (int i = 0; i < VECS; i++) {
     e[i].get(y);
-#pragma unroll
-    for (int j = 0; j < 8; j++) largest = fmaxf(largest, fabsf(y[j]));
+    largest = fp8_max(largest, y);
   }
   largest = warp_max(largest);
   if (threadIdx.x % 32 == 0) atomicMax(most + of_w, __float_as_uint(largest));
@@ -67,16 +56,11 @@ template <__nv_fp8_interpretation_t KIND>
 static __device__ __forceinline__ void convert_block(uint8_t *to, const Low *from, size_t first,
                                                      size_t n, float by) {
   Eight<Low> e[VECS];
-  float y[8];
   load_block(e, from, first, n);
 #pragma unroll
   for (int i = 0; i < VECS; i++) {
     size_t c = first + ((size_t)i * THREADS + threadIdx.x) * 8;
-    if (c >= n) continue;
-    e[i].get(y);
-#pragma unroll
-    for (int j = 0; j < 8; j++) y[j] *= by;
-    *(uint2 *)(void *)(to + c) = convert8<KIND>(y);
+    if (c < n) fp8_store8<KIND>(to + c, e[i], by);
   }
 }
 
@@ -96,10 +80,9 @@ static __device__ __forceinline__ void load_piece(Eight<Low> (&e)[PIECE_ROWS], c
   }
 }
 
-/* Multiplies the columns by `by`, converts them and writes them to shared memory. */
+/* Multiplies the elements by `by`, converts them and writes them to shared memory. */
 static __device__ __forceinline__ void put_piece(Piece &piece,
-                                                 const Eight<Low> (&e)[PIECE_ROWS],
-                                                 const float (&by)[8]) {
+                                                 const Eight<Low> (&e)[PIECE_ROWS], float by) {
   unsigned quarter = threadIdx.x % 4, row = threadIdx.x / 4;
   float x[8];
 #pragma unroll
@@ -107,7 +90,7 @@ static __device__ __forceinline__ void put_piece(Piece &piece,
     e[i].get(x);
 #pragma unroll
     for (int j = 0; j < 8; j += 2) {
-      uint32_t two = convert2<__NV_E4M3>(x[j] * by[j], x[j + 1] * by[j + 1]);
+      uint32_t two = fp8_convert2(x[j] * by, x[j + 1] * by);
       piece.at[quarter * 8 + j][row + i * 32] = (uint8_t)two;
       piece.at[quarter * 8 + j + 1][row + i * 32] = (uint8_t)(two >> 8);
     }
@@ -130,10 +113,9 @@ static __device__ __forceinline__ void transpose_piece(uint8_t *to, const Low *w
                                                        size_t out, size_t block, float by) {
   __shared__ Piece piece;
   size_t column = block % (in / STRIP) * STRIP, first = block / (in / STRIP) * PIECE;
-  float factor[8] = {by, by, by, by, by, by, by, by};
   Eight<Low> e[PIECE_ROWS];
   load_piece(e, w + column + threadIdx.x % 4 * 8, first + threadIdx.x / 4, in, out);
-  put_piece(piece, e, factor);
+  put_piece(piece, e, by);
   __syncthreads();
   write_piece(to + column * out, piece, first, out);
 }
@@ -178,7 +160,7 @@ static Fp8 divide_work(size_t rows, size_t n, size_t w_size, void *work) {
 cudaError_t kernel_fp8_tensor(Fp8 *to, const void *x, const void *w, size_t rows, size_t in,
                               size_t out, bool back, void *work, cudaStream_t stream) {
   size_t n = back ? out : in, x_size = rows * n;
-  if (in % STRIP || out % STRIP || n > FP8_MAX_DIM) return cudaErrorInvalidValue;
+  if (!x || in % STRIP || out % STRIP || n > FP8_MAX_DIM) return cudaErrorInvalidValue;
   *to = divide_work(rows, n, in * out, work);
   uint32_t *most = (uint32_t *)(void *)(to->x_scale + MAXIMA_AT);
   unsigned x_blocks = blocks_for(x_size, BLOCK_SIZE),

@@ -203,7 +203,8 @@ Fp8Rows kernel_fp8_rows(void *work, size_t rows, size_t n);
 size_t kernel_fp8_work(size_t rows, size_t in, size_t out);
 cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_t in,
                        size_t out, bool back, void *work, cudaStream_t);
-/* The same with one scale per tensor, x_scale[0] and w_scale[0], and with dy in e5m2. */
+/* The same with one scale per tensor, x_scale[0] and w_scale[0], and with dy in e5m2. x must not be
+ * NULL. */
 cudaError_t kernel_fp8_tensor(Fp8 *to, const void *x, const void *w, size_t rows, size_t in,
                               size_t out, bool back, void *work, cudaStream_t);
 

@@ -100,7 +100,7 @@ static cublasStatus_t describe_scales(const MatmulContext *p, Call *c) {
 }
 
 /* Replaces the operands by those in fp8. Both are contiguous along the summed dimension, the only
- * layout that cuBLASLt supports for fp8 before Blackwell. Fast accumulation (fewer bits than
+ * layout that cuBLASLt supports for fp8 except on compute capability 10.x. Fast accumulation (fewer bits than
  * fp32) is necessary: without it the gain over bf16 is less than the cost of converting the
  * operands. */
 static cublasStatus_t describe_fp8(const MatmulContext *p, const Matmul *x, size_t c_rows,

@@ -62,7 +62,7 @@ NODISCARD Err matmul_open(MatmulContext *p, cudaStream_t stream, Type type, bool
 NODISCARD Err matmul_join(MatmulContext *p, const MatmulContext *first, cudaStream_t stream,
                           void *work);
 /* Asks cuBLASLt's heuristic which scales fp8 GEMMs may have on this GPU, and sets p->scales; fails
- * if it has no fp8 GEMMs. The variable TRIREME_FP8_SCALES (row, tensor) takes the choice away.
+ * if it has no fp8 GEMMs. The variable TRIREME_FP8_SCALES (row, tensor) overrides the choice.
  * capability: compute capability of the GPU times 10, for the message. */
 NODISCARD Err matmul_choose_scales(MatmulContext *p, const char *gpu, int capability);
 void matmul_close(MatmulContext *p);

@@ -110,18 +110,20 @@ $(BUILD)/libtrireme-board.so: $(board_sources) $(page_files) src/monitor/board.h
 # (72 and 87 are Jetson boards, 100 is Blackwell in data centers and 120 in workstations), or for the
 # one given by `make CUDA_ARCH=90a`, which takes a fraction of the time. CUDA_PTX is the
 # architecture of the PTX that the driver compiles for newer GPUs; CUDA_PTX=none omits it. CUDA_AS=75
-# compiles the source as for sm_75 to machine code of CUDA_ARCH, to test code for older GPUs on a newer one.
+# compiles the source as for sm_75 to machine code of CUDA_ARCH, to test code for older GPUs on a newer one;
+# there is no PTX of CUDA_PTX then, because it cannot be made from such source.
 CUDA_ARCH ?= 72 75 80 86 87 89 90a 100 120
 CUDA_PTX  ?= 90
+cuda_ptx   = $(if $(CUDA_AS),,$(filter-out none,$(CUDA_PTX)))
 cuda_obj  := $(patsubst %,$(BUILD)/%.o,$(wildcard src/backend/cuda/*.c src/backend/cuda/*.cu))
 comma     := ,
 gencode    = -gencode arch=compute_$(or $(CUDA_AS),$1)$(comma)code=$2
 cuda_has   = $(filter sm_$(1:a=),$(CUDA_HAS))
-cuda_asked = $(if $(filter file,$(origin CUDA_ARCH)),,$(CUDA_ARCH)) $(filter-out none,$(CUDA_PTX))
+cuda_asked = $(if $(filter file,$(origin CUDA_ARCH)),,$(CUDA_ARCH)) $(cuda_ptx)
 cuda_lacks = $(foreach a,$(cuda_asked),$(if $(call cuda_has,$a),,$a))
 cuda_code  = $(if $(strip $(cuda_lacks)),$(error $(NVCC) has no sm_$(strip $(cuda_lacks)); it has: $(CUDA_HAS))) \
   $(foreach a,$(CUDA_ARCH),$(if $(call cuda_has,$a),$(call gencode,$a,sm_$a))) \
-  $(if $(call cuda_has,$(CUDA_PTX)),$(call gencode,$(CUDA_PTX),compute_$(CUDA_PTX)))
+  $(if $(call cuda_has,$(cuda_ptx)),$(call gencode,$(cuda_ptx),compute_$(cuda_ptx)))
 NVCCFLAGS += -std=c++17 -O3 --threads 2 $(cuda_code)$(if $(CUDA_AS), -DCUDA_AS=$(CUDA_AS)) -Werror all-warnings -Xptxas -v -Xcompiler -fPIC,-Wall,-Wextra
 # The CUDA plug-in is not part of builds with sanitizers; `make test-gpu` tests it.
 plugins: $(if $(SAN),,$(if $(HAVE_CUDA),$(BUILD)/libtrireme-cuda.so))

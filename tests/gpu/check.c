@@ -44,11 +44,11 @@ static void fail(const char *what, const char *why) {
   fprintf(stderr, "FAIL %s: %s: %s\n", case_name, what, why);
 }
 
-void draws_keep(void) {
+void keep_draws(void) {
   kept_rng = rng;
 }
 
-void draws_swap(void) {
+void swap_draws(void) {
   Rng now = rng;
   rng = kept_rng;
   kept_rng = now;
@@ -275,5 +275,15 @@ void expect_near(double got, double want, double tolerance, const char *what) {
   checks++;
   if (fabs(got - want) <= tolerance) return;
   snprintf(text, sizeof text, "is %.17g, not %.17g", got, want);
+  fail(what, text);
+}
+
+void expect_text(const char *got, const char *want, const char *what) {
+  char text[200];
+  checks++;
+  if (!got) got = "(none)";
+  if (!want) want = "(none)";
+  if (!strcmp(got, want)) return;
+  snprintf(text, sizeof text, "is %s, not %s", got, want);
   fail(what, text);
 }

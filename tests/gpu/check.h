@@ -50,6 +50,7 @@ void arrays_free(void);
 void expect(Array *a, const float *want, double limit, const char *what);
 void expect_exact(const void *device, const void *want, size_t bytes, const char *what);
 void expect_near(double got, double want, double tolerance, const char *what);
+void expect_text(const char *got, const char *want, const char *what); /* NULL: no text */
 
 /* A test case: its name in messages, and the functions that run the kernel and the
  * reference. */
@@ -59,9 +60,10 @@ void expect_near(double got, double want, double tolerance, const char *what);
 
 double draw_even(void); /* returns a random number in 0 … 1 */
 uint64_t draw_below(uint64_t n);
-/* Keep the state of the random numbers; exchange it with the state kept, to draw the same again and
- * then to go on as if nothing more had been drawn. */
-void draws_keep(void);
-void draws_swap(void);
+/* Keeps the state of the random numbers. */
+void keep_draws(void);
+/* Exchanges the state with the kept one: once to draw the same numbers again, a second time to
+ * go on as if nothing had been drawn in between. */
+void swap_draws(void);
 
 #endif

@@ -54,37 +54,45 @@ static __device__ __forceinline__ Sentence sentence_of(const Attend &a, unsigned
   return is;
 }
 
-/* Returns true if an SM of this GPU has no room for three blocks of attend_group*.cu with 48 KB of
- * shared memory. */
-static inline bool has_small_sm(void) {
+/* Returns the bytes of shared memory of an SM of this GPU, 0 if that is not known. */
+static inline size_t sm_bytes(void) {
   int device = 0, bytes = 0;
   if (cudaGetDevice(&device) ||
       cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device)) {
     (void)cudaGetLastError();
-    return false;
+    return 0;
   }
-  return bytes < 3 * (48 << 10);
+  return (size_t)bytes;
 }
 
-/* For tests and benchmarks on any GPU. */
+/* Returns true if an SM of this GPU has no room for three blocks of attend_group*.cu with 48 KB
+ * of shared memory. */
+static inline bool has_small_sm(void) {
+  size_t bytes = sm_bytes();
+  return bytes && bytes < 3 * (48 << 10);
+}
+
+#define HINDERED_BYTES (100 << 10) /* shared memory of an SM of most GPUs with small SMs */
+
 struct GroupChoice {
-  bool is_tight;    /* uses the kernels for GPUs with little shared memory */
-  bool is_hindered; /* as few blocks per SM as with 100 KB of shared memory instead of 228 */
+  bool is_tight; /* uses the kernels for GPUs with little shared memory; they run on any GPU */
+  /* for benchmarks: as few blocks per SM as with HINDERED_BYTES, on a GPU that has more */
+  bool is_hindered;
 };
 
-/* Launch the kernels of attend_group*.cu: bf16 and fp16, all arrays 16-byte aligned. Return false
- * if the shape or the device is not supported. */
+/* Launch the kernels of attend_group*.cu: bf16 and fp16, all arrays 16-byte aligned. Return
+ * false if the shape or the device is not supported. */
 bool attend_by_group(Type, void *o, float *lse, const void *q, const void *k, const void *v,
                      const Attention *, GroupChoice, cudaStream_t);
 bool attend_backward_by_group(Type, void *dq, void *dk, void *dv, const void *do_,
                               const void *o, const float *lse, const void *q, const void *k,
                               const void *v, const Attention *, GroupChoice, cudaStream_t);
 
-/* Allows a kernel of attend_group*.cu its shared memory. Returns the bytes to launch it with, or 0
- * if that is not possible. */
+/* Allows a kernel of attend_group*.cu its shared memory. Returns the bytes to launch it with,
+ * or 0 if that is not possible. */
 template <typename K>
 static size_t allow_group(K kernel, size_t bytes, GroupChoice choice) {
-  if (choice.is_hindered) bytes = bytes * 228 / 100;
+  if (choice.is_hindered) bytes = bytes * sm_bytes() / HINDERED_BYTES;
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) ==
           cudaSuccess &&
       cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,

@@ -4,9 +4,9 @@
  *   keep_fours  four neighbouring keys per lane              attend_group.cu
  *   keep_masks  the layout of an mma's left operand          attend_group_backward.cu
  * All give the bits of backend/dropout.h: probability (query, head, key) is element (query *
- * heads + head) * MOST_KEYS + key of the site. One Philox call decides eight neighbouring keys of
- * a query, so lanes exchange the results that they computed for each other. Lane (g, t) means g =
- * lane / 4, t = lane % 4. Depends on philox.cuh, mma.cuh. */
+ * heads + head) * MOST_KEYS + key of the site. One Philox call decides eight neighbouring keys
+ * of a query, so lanes exchange the results that they computed for each other. Lane (g, t)
+ * means g = lane / 4, t = lane % 4. Depends on philox.cuh, mma.cuh. */
 #ifndef BACKEND_CUDA_ATTEND_DROPOUT_CUH
 #define BACKEND_CUDA_ATTEND_DROPOUT_CUH
 
@@ -16,8 +16,8 @@
 #define ROUND_KEYS_BYTES (PHILOX_ROUNDS * 8) /* shared memory for put_round_keys */
 
 #if HAS_MMA
-/* Returns which of the 16 keys beginning at key0 are kept for query query0 + lane % 16: bit i is
- * key key0 + i. Each lane calls Philox for eight of them. */
+/* Returns which of the 16 keys beginning at key0 are kept for query query0 + lane % 16: bit i
+ * is key key0 + i. Each lane calls Philox for eight of them. */
 static __device__ __forceinline__ uint32_t keep_tile(const Attend &a, size_t query0, int head,
                                                      int key0, int lane) {
   uint64_t probability = ((uint64_t)(query0 + lane % 16) * a.heads + head) * MOST_KEYS + key0;
@@ -28,8 +28,8 @@ static __device__ __forceinline__ uint32_t keep_tile(const Attend &a, size_t que
 /* Compares both 16-bit halves of a word with the threshold at once, in two steps.
  * compare_low_bits compares the lower 15 bits: bit 15 of each half of the result is set if they
  * are at least those of the threshold. The subtraction cannot borrow across halves. Then the
- * majority of three bits decides whether the half is at least the threshold: that result, bit 15
- * of the half itself, and whether bit 15 of the threshold is 0.
+ * majority of three bits decides whether the half is at least the threshold: that result, bit
+ * 15 of the half itself, and whether bit 15 of the threshold is 0.
  * low_bits: the lower 15 bits of the threshold, in both halves. */
 static __device__ __forceinline__ uint32_t compare_low_bits(uint32_t word, uint32_t low_bits) {
   return (word | 0x80008000u) - low_bits;
@@ -68,10 +68,10 @@ static __device__ __forceinline__ Keep keep_of(const Drop &drop) {
 }
 
 /* Decides TILES tiles of 16 keys for 16 queries. Lane (g, t) receives keys 4t … 4t + 3 of each
- * tile, bits[][0] for query g and bits[][1] for query g + 8: the highest bit of byte i is key 4t
- * + i. The lane calls Philox for keys 8 (t / 2) … of query g (t even) or g + 8 (t odd); `group`
- * is the counter of that call for the first tile. All tiles are processed round by round
- * together, which needs few registers. */
+ * tile, bits[][0] for query g and bits[][1] for query g + 8: the highest bit of byte i is key
+ * 4t + i. The lane calls Philox for keys 8 (t / 2) … of query g (t even) or g + 8 (t odd);
+ * `group` is the counter of that call for the first tile. All tiles are processed round by
+ * round together, which needs few registers. */
 template <int TILES>
 static __device__ __forceinline__ void keep_fours(uint32_t (&bits)[TILES][2], const Keep &keep,
                                                   uint64_t group, bool odd) {
@@ -128,10 +128,10 @@ static __device__ __forceinline__ void put_round_keys(uint4 *to, const Drop &dro
 }
 
 /* Decides a tile of 16 queries and 16 keys. mask[2n + r] belongs to query g + 8r and keys 8n +
- * 2t, 8n + 2t + 1: one half word each, all ones or zero. Lane t of four calls Philox for r = t %
- * 2, n = t / 2 with the counter c0, c1. Word t of a call contains the bits that lane t needs, so
- * the four lanes transpose their words. COMPUTES_KEYS: computes the round keys instead of reading
- * them. */
+ * 2t, 8n + 2t + 1: one half word each, all ones or zero. Lane t of four calls Philox for r = t
+ * % 2, n = t / 2 with the counter c0, c1. Word t of a call contains the bits that lane t needs,
+ * so the four lanes transpose their words. COMPUTES_KEYS: computes the round keys instead of
+ * reading them. */
 template <bool COMPUTES_KEYS>
 static __device__ __forceinline__ void keep_masks(uint32_t (&mask)[4], const Drop &drop,
                                                   uint32_t low_bits, uint32_t high_clear,
@@ -161,7 +161,7 @@ static __device__ __forceinline__ void keep_masks(uint32_t (&mask)[4], const Dro
 #pragma unroll
   for (int i = 0; i < 4; i++)
     w[i] = majority(compare_low_bits(w[i], low_bits), w[i], high_clear);
-  /* Keeps the two bytes of each word that contain a result, then transposes in two exchanges. */
+  /* Keeps the two bytes of each word with a result, then transposes in two exchanges. */
   uint32_t low = pick_bytes(w[0], w[1], 0x7531), high = pick_bytes(w[2], w[3], 0x7531);
   uint32_t mine = t & 2 ? high : low, across = t & 2 ? low : high;
   across = __shfl_xor_sync(0xffffffffu, across, 2);

@@ -1,15 +1,15 @@
 /* Attention on tensor cores for bf16 and fp16: one block per sentence and head, one warp per 16
- * rows. Sentences are short, so fragments are loaded from global memory without staging; a second
- * read hits L1. Depends on attend.cuh, mma.cuh.
+ * rows. Sentences are short, so fragments are loaded from global memory without staging; a
+ * second read hits L1. Depends on attend.cuh, mma.cuh.
  *
  * Fragments of mma.m16n8k16. A lane is (g, t) = (lane / 4, lane % 4). The order of the summed
- * dimension and of the result's columns is free as long as both operands agree. It is chosen for
- * wide loads:
+ * dimension and of the result's columns is free as long as both operands agree. It is chosen
+ * for wide loads:
  *  - "along" a row, if the head's columns are summed: lane (g, t) reads 16 bytes, columns 32c +
  *  8t …, of row g, which are its operands of two mma instructions;
- *  - "across" rows, if rows are summed: lane (g, t) reads D / 8 columns beginning at g * D / 8 of
- *  the rows 2t, 2t + 1, 2t + 8, 2t + 9; column j of each belongs to mma j. Lane (g, t) then holds
- *  D / 4 adjacent columns of the result, beginning at t * D / 4, of the rows g and g + 8. */
+ *  - "across" rows, if rows are summed: lane (g, t) reads D / 8 columns beginning at g * D / 8
+ *  of the rows 2t, 2t + 1, 2t + 8, 2t + 9; column j of each belongs to mma j. Lane (g, t) then
+ *  holds D / 4 adjacent columns of the result, beginning at t * D / 4, of the rows g, g + 8. */
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/attend_dropout.cuh"
 #include "backend/cuda/mma.cuh"
@@ -112,7 +112,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
     attend_head(T *o, float *lse, const T *__restrict__ q, const T *__restrict__ k,
                 const T *__restrict__ v, Attend a) {
 #if HAS_MMA
-  /* Number of tiles of 8 keys that are processed together: as many as the registers can hold. */
+  /* Number of tiles of 8 keys processed together: as many as the registers can hold. */
   constexpr int TILES = D > 64 ? 2 : 4;
   int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, head = blockIdx.y;
   Sentence is = sentence_of(a, blockIdx.x);
@@ -225,8 +225,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
 /* ---- backward ---- */
 
 /* A sentence of up to SHARED_ROWS queries keeps lse and delta in shared memory. One of up to
- * SHARED_PAIRS pairs of 16 queries and 16 keys also keeps dS there; longer sentences recompute dS
- * in phase 3. */
+ * SHARED_PAIRS pairs of 16 queries and 16 keys also keeps dS there; longer sentences recompute
+ * dS in phase 3. */
 #define SHARED_ROWS  128
 #define SHARED_PAIRS 36
 
@@ -237,9 +237,9 @@ struct RowStat {
 #endif
 
 /* Backward in three phases. Phase 1: delta. Phase 2: a warp has 16 keys and loops over the
- * queries, for dk and dv; scores are transposed, (keys, queries). Phase 3: a warp has 16 queries
- * and loops over the keys, for dq. With P the probabilities and M the dropout factors, dS = P ∘
- * (M ∘ (do vᵀ) - delta). */
+ * queries, for dk and dv; scores are transposed, (keys, queries). Phase 3: a warp has 16
+ * queries and loops over the keys, for dq. With P the probabilities and M the dropout factors,
+ * dS = P ∘ (M ∘ (do vᵀ) - delta). */
 template <typename T, int D>
 static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
     attend_head_backward(T *dq, T *dk, T *dv, const T *__restrict__ d_o,
@@ -443,19 +443,34 @@ static __global__ void __launch_bounds__(WARPS * 32, D > 64 ? 4 : 6)
 
 /* ---- launchers ---- */
 
-/* True: kernels of attend_group*.cu are used if the shape allows it. kernel_select_attention sets
- * this variable. */
+/* True: kernels of attend_group*.cu are used if the shape allows it. kernel_select_attention
+ * sets this variable. */
 static bool uses_groups = true;
-/* Set likewise. */
+/* Set by kernel_select_attention. */
 static GroupChoice group_choice;
+/* See kernel_last_attention. */
+static thread_local const char *last_attention;
 
 const char *kernel_select_attention(int variant) {
   /* 100 KB: with as few blocks per SM as that much shared memory allows */
   static const char *const name[] = {"in groups", "direct", "tight", "100 KB", "tight 100 KB"};
+  bool exists = variant >= 0 && variant < 5 && (variant < 3 || sm_bytes() > HINDERED_BYTES);
+  if (!exists) variant = 0;
   uses_groups = variant != 1;
   group_choice.is_tight = variant == 2 || variant == 4;
   group_choice.is_hindered = variant > 2;
-  return variant >= 0 && variant < 5 ? name[variant] : NULL;
+  return exists ? name[variant] : NULL;
+}
+
+const char *kernel_last_attention(void) {
+  return last_attention;
+}
+
+/* Returns the choice for a launch: GPUs with little shared memory use the tight kernels. */
+static GroupChoice choose_group(void) {
+  GroupChoice choice = group_choice;
+  choice.is_tight = choice.is_tight || has_small_sm();
+  return choice;
 }
 
 static bool has_wide_rows(const Attention *a) {
@@ -497,10 +512,13 @@ static bool launch_backward(T *dq, T *dk, T *dv, const T *d_o, const T *o, const
 cudaError_t attend_fast(Type type, void *o, float *lse, const void *q, const void *k,
                         const void *v, const Attention *a, cudaStream_t stream, bool *done) {
   *done = false;
+  last_attention = NULL;
   if (!has_wide_rows(a) || !is_aligned(o) || !is_aligned(q) || !is_aligned(k) || !is_aligned(v))
     return cudaSuccess;
   if (type == TYPE_F32) return cudaSuccess;
-  *done = uses_groups && attend_by_group(type, o, lse, q, k, v, a, group_choice, stream);
+  GroupChoice choice = choose_group();
+  *done = uses_groups && attend_by_group(type, o, lse, q, k, v, a, choice, stream);
+  if (*done) last_attention = choice.is_tight ? "tight" : "in groups";
   if (*done) return cudaGetLastError();
   if (type == TYPE_BF16) {
     typedef __nv_bfloat16 T;
@@ -510,6 +528,7 @@ cudaError_t attend_fast(Type type, void *o, float *lse, const void *q, const voi
     typedef __half T;
     *done = launch_forward((T *)o, lse, (const T *)q, (const T *)k, (const T *)v, a, stream);
   }
+  if (*done) last_attention = "direct";
   return *done ? cudaGetLastError() : cudaSuccess;
 }
 
@@ -518,12 +537,15 @@ cudaError_t attend_backward_fast(Type type, void *dq, void *dk, void *dv, const 
                                  const void *v, const Attention *a, float *delta,
                                  cudaStream_t stream, bool *done) {
   *done = false;
+  last_attention = NULL;
   if (!has_wide_rows(a) || !is_aligned(dq) || !is_aligned(dk) || !is_aligned(dv) ||
       !is_aligned(d_o) || !is_aligned(o) || !is_aligned(q) || !is_aligned(k) || !is_aligned(v))
     return cudaSuccess;
   if (type == TYPE_F32) return cudaSuccess;
-  *done = uses_groups && attend_backward_by_group(type, dq, dk, dv, d_o, o, lse, q, k, v, a,
-                                                  group_choice, stream);
+  GroupChoice choice = choose_group();
+  *done = uses_groups &&
+          attend_backward_by_group(type, dq, dk, dv, d_o, o, lse, q, k, v, a, choice, stream);
+  if (*done) last_attention = choice.is_tight ? "tight" : "in groups";
   if (*done) return cudaGetLastError();
   if (type == TYPE_BF16) {
     typedef __nv_bfloat16 T;
@@ -535,5 +557,6 @@ cudaError_t attend_backward_fast(Type type, void *dq, void *dk, void *dv, const 
     *done = launch_backward((T *)dq, (T *)dk, (T *)dv, (const T *)d_o, (const T *)o, lse,
                             (const T *)q, (const T *)k, (const T *)v, a, delta, stream);
   }
+  if (*done) last_attention = "direct";
   return *done ? cudaGetLastError() : cudaSuccess;
 }

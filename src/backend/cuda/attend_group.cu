@@ -9,13 +9,13 @@
  * over the first HELPERS blocks of each head (share_out).
  *
  * With two stages (STAGES) the next heads are copied to one (cp.async) while those of the other
- * are computed. SMs of 100 KB or less have room for two such blocks only. There one stage and
- * nothing else in shared memory make it four blocks, as many as the registers allow, and while a
- * block waits for its copies the others compute.
+ * are computed. SMs of 100 KB have room for only two such blocks, Turing's of 64 KB for one.
+ * There one stage and nothing else in shared memory make it four blocks, as many as the
+ * registers allow, and on Turing two; while a block waits for its copies the others compute.
  *
  * Key 4t + 2n + e of a tile (t < 4; n, e < 2) is staged in row 8n + 2t + e. An mma then leaves
- * four adjacent keys of two queries in each lane, the order in which keep_fours computes dropout
- * bits. */
+ * four adjacent keys of two queries in each lane, the order in which keep_fours computes
+ * dropout bits. */
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/attend_dropout.cuh"
 #include "backend/cuda/mma.cuh"
@@ -37,8 +37,8 @@ struct Step {
   int head, key0;
 };
 
-/* Running softmax of one tile of queries and one head; most, total: maximum and sum of the rows g
- * and g + 8. */
+/* Running softmax of one tile of queries and one head; most, total: maximum and sum of the rows
+ * g and g + 8. */
 struct Sums {
   float o[D / 8][4], most[2], total[2];
 };
@@ -144,8 +144,8 @@ static __device__ __forceinline__ void add_keys(Sums &x, const uint32_t (&left)[
 }
 
 /* Stores the first `count` rows of a tile; multiplies rows g by lo and g + 8 by hi. The tile is
- * transposed from mma order to whole rows in `room`, shared memory of this warp. to: this lane's
- * first destination, row lane / 8 and chunk lane % 8. */
+ * transposed from mma order to whole rows in `room`, shared memory of this warp. to: this
+ * lane's first destination, row lane / 8 and chunk lane % 8. */
 template <typename T>
 static __device__ __forceinline__ void store_tile(T *to, size_t ld, int count, uint32_t room,
                                                   const float (&sum)[D / 8][4], float lo,
@@ -179,10 +179,10 @@ static __global__ void __launch_bounds__(THREADS, IS_TURING ? 2 : 4)
   uint32_t stages = shared_at(staged);
   int lane = (int)(threadIdx.x % 32), warp = warp_number(), g = lane / 4, t = lane % 4;
   float to_log2 = a.scale * LOG2_E;
-  /* Selects the work of this block. Groups of heads of one sentence are adjacent blocks, so that
-   * whole rows are read at about the same time. The helper blocks, with one head each, come
-   * first, then the sentences from the last to the first: the preceding GEMM may have left the
-   * last rows in L2. */
+  /* Selects the work of this block. Groups of heads of one sentence are adjacent blocks, so
+   * that whole rows are read at about the same time. The helper blocks, with one head each,
+   * come first, then the sentences from the last to the first: the preceding GEMM may have left
+   * the last rows in L2. */
   int groups = (a.heads + GROUP - 1) / GROUP, block = (int)blockIdx.x / groups;
   int number = sentences - 1 - (block - HELPERS * GROUP),
       head0 = (int)blockIdx.x % groups * GROUP;
@@ -298,8 +298,8 @@ static __global__ void __launch_bounds__(THREADS, IS_TURING ? 2 : 4)
     int end = a.causal ? min(keys, i0 + 16) : keys;
     uint32_t in_k = ARRAY + (uint32_t)((slot << wide) * TILE) + by_8(lane);
     uint32_t in_v = 2 * ARRAY + (uint32_t)((slot << wide) * TILE) + by_16(lane);
-    /* Computes how many keys of the tile beginning at key j0 the two rows see, counted from this
-     * lane's first key. */
+    /* Computes how many keys of the tile beginning at key j0 the two rows see, counted from
+     * this lane's first key. */
     auto sees = [&](int(&seen)[2], int j0) {
       seen[0] = seen[1] = end - j0 - 4 * t;
       if (a.causal) {
@@ -391,7 +391,7 @@ static bool launch(T *o, float *lse, const T *q, const T *k, const T *v, const A
                    GroupChoice choice, cudaStream_t stream) {
   auto kernel = attend_group<T, DROPS, STAGES>;
   if (!is_built<T>(kernel)) return false;
-  size_t bytes = BYTES;
+  size_t bytes = BYTES; /* scripts/occupancy reads this line */
   bytes = allow_group(kernel, bytes, choice);
   if (!bytes) return false;
   size_t groups = (a->heads + GROUP - 1) / GROUP;
@@ -404,10 +404,9 @@ bool attend_by_group(Type type, void *o, float *lse, const void *q, const void *
                      const void *v, const Attention *a, GroupChoice choice,
                      cudaStream_t stream) {
   if (a->d != D) return false;
-  bool is_tight = choice.is_tight || has_small_sm();
   auto run = [&](auto zero) {
     typedef decltype(zero) T;
-    bool drops = a->drop.rate != 0;
+    bool drops = a->drop.rate != 0, is_tight = choice.is_tight;
     auto with = drops && is_tight ? launch<T, true, 1>
                 : drops           ? launch<T, true, 2>
                 : is_tight        ? launch<T, false, 1>

@@ -1,25 +1,26 @@
 /* Attention backward on tensor cores for heads of 64 columns: dq, dk and dv from do. A block
- * copies all rows that it needs into shared memory once and keeps all intermediate values on the
- * chip. Depends on attend_pair.cuh, staged.cuh.
+ * copies all rows that it needs into shared memory once and keeps all intermediate values on
+ * the chip. Depends on attend_pair.cuh, staged.cuh.
  *
- * A block has four warps and room for 64 rows (four tiles of 16) of each input. A pair is a tile
- * of queries and a tile of keys. There are three types of work:
+ * A block has four warps and room for 64 rows (four tiles of 16) of each input. A pair is a
+ * tile of queries and a tile of keys. There are three types of work:
  *   WHOLE    A sentence of up to 64 queries and 64 keys: one block for each GROUP of its heads.
  *            As many heads as fit are processed at a time (4 of up to 16 rows, 2 of up to 32,
- *            otherwise 1), so that each warp has a tile. The warps first compute pairs by queries
- *            (dq), then sum them by keys (dv, dk).
+ *            otherwise 1), so that each warp has a tile. The warps first compute pairs by
+ *            queries (dq), then sum them by keys (dv, dk).
  *   QUERIES  64 queries of one head of a longer sentence, with all keys, 64 at a time: dq.
- *   KEYS     32 keys of one head of a longer sentence, with all queries, 64 at a time: dv in even
- *            warps, dk in odd warps. Its pairs are computed a second time, so that blocks do not
- *            depend on each other.
- * Parts of long sentences are distributed evenly over the first HELPERS blocks of each head. GPUs
- * start blocks in order, so the long work starts first.
+ *   KEYS     32 keys of one head of a longer sentence, with all queries, 64 at a time: dv in
+ *            even warps, dk in odd warps. Its pairs are computed a second time, so that blocks
+ *            do not depend on each other.
+ * Parts of long sentences are distributed evenly over the first HELPERS blocks of each head.
+ * GPUs start blocks in order, so the long work starts first.
  *
- * TIGHT is the variant for SMs of 100 KB of shared memory or less: 32 KB instead of 48, for three
- * blocks per SM instead of two, and 168 registers per thread instead of 128. A WHOLE sentence's
- * pairs stay in registers until all warps have read k and v, and then replace these. A KEYS part
- * has only half as many rows of k and v, and its pairs follow them. o is read from global memory,
- * and Philox's round keys are computed. */
+ * TIGHT is the variant for SMs of 100 KB of shared memory or less: 32 KB instead of 48, for
+ * three blocks per SM instead of two, and 168 registers per thread instead of 128. Turing, with
+ * 64 KB, has two blocks instead of one, and 240 registers per thread. A WHOLE sentence's
+ * pairs stay in registers until all warps have read k and v, and then replace these. A KEYS
+ * part has only half as many rows of k and v, and its pairs follow them. o is read from global
+ * memory, and Philox's round keys are computed. */
 #include "backend/cuda/attend.cuh"
 #include "backend/cuda/attend_pair.cuh"
 
@@ -33,12 +34,12 @@
 /* shared memory for the pairs of one tile of queries; at first it contains the tile's o */
 #define PAIRS_BYTES (WARPS * PAIR_BYTES)
 
-/* Offset of Philox's round keys in shared memory, after q, do, k, v and the pairs of each tile of
- * queries. */
+/* Offset of Philox's round keys in shared memory, after q, do, k, v and the pairs of each tile
+ * of queries. */
 #define ROUND_KEYS_AT (4 * PLANE_BYTES + WARPS * PAIRS_BYTES)
 #define SHARED_BYTES  (TIGHT ? 4 * PLANE_BYTES : ROUND_KEYS_AT + ROUND_KEYS_BYTES)
 
-/* blocks per SM for which there is shared memory, at most four */
+/* blocks per SM that the registers must allow; A100 has shared memory for three of the four */
 #define BLOCKS (!TIGHT ? 4 : IS_TURING ? 2 : 3)
 
 #if HAS_MMA
@@ -63,7 +64,7 @@ struct Work {
   int last; /* one past the last head of the block */
 };
 
-/* Describes the work of this warp for part `part` of sentence s; part < 0: the whole sentence. */
+/* Describes the work of this warp for a part of sentence s; part < 0: the whole sentence. */
 static __device__ __forceinline__ Work plan_work(const Attend &a, int s, int part,
                                                  int first_head, int warp) {
   Sentence is = sentence_of(a, (unsigned)s);
@@ -91,9 +92,9 @@ static __device__ __forceinline__ Work plan_work(const Attend &a, int s, int par
   return w;
 }
 
-/* Starts to copy `count` rows beginning at row0, of the heads beginning at h, into `tiles` tiles
- * that are `step` bytes apart; writes zeros if there are no more rows or heads. A thread copies
- * 16 bytes of one row of each tile. */
+/* Starts to copy `count` rows beginning at row0, of the heads beginning at h, into `tiles`
+ * tiles that are `step` bytes apart; writes zeros if there are no more rows or heads. A thread
+ * copies 16 bytes of one row of each tile. */
 template <typename T>
 static __device__ __forceinline__ void copy_tiles(const Work &w, uint32_t to, int step,
                                                   const T *from, int row0, size_t ld, int count,
@@ -114,8 +115,8 @@ static __device__ __forceinline__ void copy_tiles(const Work &w, uint32_t to, in
   }
 }
 
-/* Completes x, the 16 queries of this warp, from shared memory and, if TIGHT, from o_rows. Before
- * the call x.lse2 contains lse. */
+/* Completes x, the 16 queries of this warp, from shared memory and, if TIGHT, from o_rows.
+ * Before the call x.lse2 contains lse. */
 template <typename T, bool TIGHT>
 static __device__ __forceinline__ void begin_queries(Queries &x, const uint4 (&o_rows)[4],
                                                      const Work &w, const Stage &in,
@@ -139,8 +140,8 @@ static __device__ __forceinline__ void begin_queries(Queries &x, const uint4 (&o
     compute_delta<T>(x, in.pairs + warp * PAIRS_BYTES, at, constants.minus_inverse_scale, lane);
 }
 
-/* Adds the pairs of key tile `unit` and all staged queries to dv (pᵀ · do) or dk (dsᵀ · q). step:
- * bytes of the pairs of one tile of queries. */
+/* Adds the pairs of key tile `unit` and all staged queries to dv (pᵀ · do) or dk (dsᵀ · q).
+ * step: bytes of the pairs of one tile of queries. */
 template <typename T>
 static __device__ __forceinline__ void sum_pairs(Sum &sum, const Work &w, const Stage &in,
                                                  bool causal, int unit, int is_dk, int rows,
@@ -259,16 +260,16 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
           for (int j = 0; j < WARPS; j++) {
             Pair &now = kept[TIGHT ? j : 0];
             if (j * 16 >= seen) break;
-            compute_pair<T, TIGHT>(now.p, now.ds, x, tile_k + j * TILE, plane, j * 16, at,
-                                   a.drop, constants, round_keys, lane);
+            compute_pair<T, TIGHT>(now, x, tile_k + j * TILE, plane, j * 16, at, a.drop,
+                                   constants, round_keys, lane);
             add_tile<T>(sum, now.ds, tile_k + j * TILE, at);
           }
         } else {
 #pragma unroll 1
           for (int j = 0; j < seen; j += 16, tile_k += TILE, pair += PAIR_BYTES) {
             Pair now;
-            compute_pair<T, TIGHT>(now.p, now.ds, x, tile_k, plane, w.j_at + j, at, a.drop,
-                                   constants, round_keys, lane);
+            compute_pair<T, TIGHT>(now, x, tile_k, plane, w.j_at + j, at, a.drop, constants,
+                                   round_keys, lane);
             if (!w.by_queries) store_pair(pair, now);
             if (!w.by_keys) add_tile<T>(sum, now.ds, tile_k, at);
           }
@@ -333,7 +334,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
         if (w.j_at >= w.end) break;
       }
     }
-    __syncthreads(); /* All warps must have read v, or the pairs, before it is overwritten. */
+    __syncthreads(); /* All warps must have read v or the pairs before they are overwritten. */
     if (w.by_queries) {
       int first = w.i_at + warp * 16;
       if (first < w.rows)
@@ -360,7 +361,7 @@ static bool launch_backward(T *dq, T *dk, T *dv, const T *d_o, const T *o, const
                             GroupChoice choice, cudaStream_t stream) {
   auto kernel = attend_backward_group<T, TIGHT>;
   if (!is_built<T>(kernel)) return false;
-  size_t bytes = SHARED_BYTES;
+  size_t bytes = SHARED_BYTES; /* scripts/occupancy reads this line */
   bytes = allow_group(kernel, bytes, choice);
   if (!bytes) return false;
   Attend at = attend_of(a);
@@ -381,10 +382,9 @@ bool attend_backward_by_group(Type type, void *dq, void *dk, void *dv, const voi
                               const void *v, const Attention *a, GroupChoice choice,
                               cudaStream_t stream) {
   if (a->d != D) return false;
-  bool is_tight = choice.is_tight || has_small_sm();
   auto run = [&](auto zero) {
     typedef decltype(zero) T;
-    auto launch = is_tight ? launch_backward<T, true> : launch_backward<T, false>;
+    auto launch = choice.is_tight ? launch_backward<T, true> : launch_backward<T, false>;
     return launch((T *)dq, (T *)dk, (T *)dv, (const T *)d_o, (const T *)o, lse, (const T *)q,
                   (const T *)k, (const T *)v, a, choice, stream);
   };

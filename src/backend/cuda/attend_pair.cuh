@@ -2,9 +2,9 @@
  * (attend_group_backward.cu):
  *   a pair, 16 queries and 16 keys: its probabilities p and the gradient of its scores, ds;
  *   the gradient of a tile of 16 rows (of q, k or v), summed over pairs and written.
- * All functions are called by a whole warp; lane (g, t) means g = lane / 4, t = lane % 4. Shared
- * memory is addressed by 32-bit addresses (mma.cuh) in the layout of staged.cuh. Depends on
- * attend_dropout.cuh, staged.cuh. */
+ * All functions are called by a whole warp; lane (g, t) means g = lane / 4, t = lane % 4.
+ * Shared memory is addressed by 32-bit addresses (mma.cuh) in the layout of staged.cuh. Depends
+ * on attend_dropout.cuh, staged.cuh. */
 #ifndef BACKEND_CUDA_ATTEND_PAIR_CUH
 #define BACKEND_CUDA_ATTEND_PAIR_CUH
 
@@ -174,8 +174,8 @@ static __device__ __forceinline__ void compute_delta(Queries &x, uint32_t d_o,
   }
 }
 
-/* s (16, 16) = q · kᵀ and dp (16, 16) = do · vᵀ + delta, for the tile of k at address `k` and the
- * tile of v `plane` bytes after it. */
+/* s (16, 16) = q · kᵀ and dp (16, 16) = do · vᵀ + delta, for the tile of k at address `k` and
+ * the tile of v `plane` bytes after it. */
 template <typename T>
 static __device__ __forceinline__ void multiply_pair(float (&s)[2][4], float (&dp)[2][4],
                                                      const Queries &x, uint32_t k, int plane,
@@ -214,18 +214,17 @@ static __device__ __forceinline__ void mask_scores(float (&s)[2][4], const Queri
   }
 }
 
-/* p: the probabilities after dropout and its scale; ds: the gradient of the loss with respect to q
- * · kᵀ; both as left operands of an mma. */
+/* p: the probabilities after dropout and its scale; ds: the gradient of the loss with respect
+ * to q · kᵀ; both as left operands of an mma. */
 struct Pair {
   uint32_t p[4], ds[4];
 };
 
-/* Computes a pair, the queries x and the 16 keys beginning at j0. k, plane: as in multiply_pair.
- * TIGHT: there are no round keys in shared memory. */
+/* Computes a pair, the queries x and the 16 keys beginning at j0. k, plane: as in
+ * multiply_pair. TIGHT: there are no round keys in shared memory. */
 template <typename T, bool TIGHT>
-static __device__ __forceinline__ void compute_pair(uint32_t (&p)[4], uint32_t (&ds)[4],
-                                                    const Queries &x, uint32_t k, int plane,
-                                                    int j0, const LaneOffsets &at,
+static __device__ __forceinline__ void compute_pair(Pair &to, const Queries &x, uint32_t k,
+                                                    int plane, int j0, const LaneOffsets &at,
                                                     const Drop &drop,
                                                     const DropConstants &constants,
                                                     const uint4 *round_keys, int lane) {
@@ -247,17 +246,17 @@ static __device__ __forceinline__ void compute_pair(uint32_t (&p)[4], uint32_t (
       uint32_t m = mask[2 * n + r];
       float lo = exp2_fast(s[n][2 * r] * to_log2 + x.lse2[r]);
       float hi = exp2_fast(s[n][2 * r + 1] * to_log2 + x.lse2[r]);
-      p[2 * n + r] = pack2<T>(lo, hi) & m;
+      to.p[2 * n + r] = pack2<T>(lo, hi) & m;
       lo *= m & 2 ? dp[n][2 * r] : x.delta[r];
       hi *= m >> 31 ? dp[n][2 * r + 1] : x.delta[r];
-      ds[2 * n + r] = times_scale<T>(pack2<T>(lo, hi));
+      to.ds[2 * n + r] = times_scale<T>(pack2<T>(lo, hi));
     }
   }
 }
 
-/* Returns the offset of the row that a lane writes. p and ds are stored in shared memory as four
- * 8 by 8 tiles of 128 bytes, in the order in which a transposed left operand needs them: the
- * second and the third tile are swapped. */
+/* Returns the offset of the row that a lane writes. p and ds are stored in shared memory as
+ * four 8 by 8 tiles of 128 bytes, in the order in which a transposed left operand needs them:
+ * the second and the third tile are swapped. */
 static __device__ __forceinline__ uint32_t pair_row(int lane) {
   int m = lane / 8;
   return (uint32_t)((m % 2 * 2 + m / 2) * 128 + lane % 8 * 16);
@@ -308,9 +307,9 @@ static __device__ __forceinline__ void add_pair(Sum &sum, uint32_t pair, uint32_
   add_tile<T>(sum, x, tile, at);
 }
 
-/* Writes the first `count` rows of a sum to `to`, beginning at row `first`, and marks the sum as
- * empty. The tile is transposed in the 2048 bytes of shared memory at `by`, which no other warp
- * uses, so that whole rows are written. */
+/* Writes the first `count` rows of a sum to `to`, beginning at row `first`, and marks the sum
+ * as empty. The tile is transposed in the 2048 bytes of shared memory at `by`, which no other
+ * warp uses, so that whole rows are written. */
 template <typename T>
 static __device__ __forceinline__ void store_rows(T *to, int first, int head, size_t ld,
                                                   int count, Sum &sum, uint32_t by,

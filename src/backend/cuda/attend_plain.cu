@@ -1,7 +1,7 @@
 /* Attention without tensor cores: fp32, heads of any size up to 256, any alignment, and GPUs
- * whose tensor cores mma.cuh does not use. One block per sentence and head. Keys (or queries) are staged in
- * shared memory in tiles of 32: for scores each lane processes a row of the tile, for weighted
- * sums each lane processes columns. Depends on attend.cuh. */
+ * whose tensor cores mma.cuh does not use. One block per sentence and head. Keys (or queries)
+ * are staged in shared memory in tiles of 32: for scores each lane processes a row of the tile,
+ * for weighted sums each lane processes columns. Depends on attend.cuh. */
 #include "backend/cuda/attend.cuh"
 
 #define WARPS     4
@@ -22,7 +22,7 @@ static __device__ void stage_rows(float *to, int step, const T *x, size_t ld, in
   __syncthreads();
 }
 
-/* Computes out[r], the dot product of row r of `mine` (R, d) and this lane's row of the tile. */
+/* Computes out[r], the dot product of row r of `mine` (R, d) and this lane's row of a tile. */
 template <int R>
 static __device__ __forceinline__ void dot_rows(float out[R], const float *mine,
                                                 const float *tile, int d) {

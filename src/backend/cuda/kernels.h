@@ -69,18 +69,24 @@ cudaError_t kernel_add_norm_backward(Type, void *dx, void *dbranch, float *dgain
 
 #define KERNEL_MAX_HEAD 256 /* maximum number of elements of a head */
 
-/* Backend.attend; see backend.h. Offsets and k_len are in device memory. Sentences without tokens
- * are skipped, so a captured launch may have the maximum number of sentences, with offsets beyond
- * the last sentence equal to its end. The last sentences start first: put the longest there. At
- * most 4096 keys per sentence; heads of more than KERNEL_MAX_HEAD elements return
- * cudaErrorInvalidValue. Tensor cores are used for bf16 from compute capability 8.0 on and for
- * fp16 from 7.5 on, with heads of 32, 64 or 128 and leading dimensions that are multiples of 8. */
+/* Backend.attend; see backend.h. Offsets and k_len are in device memory. Sentences without
+ * tokens are skipped, so a captured launch may have the maximum number of sentences, with
+ * offsets beyond the last sentence equal to its end. The last sentences start first: put the
+ * longest there. At most 4096 keys per sentence; heads of more than KERNEL_MAX_HEAD elements
+ * return cudaErrorInvalidValue. Tensor cores are used for bf16 from compute capability 8.0 on
+ * and for fp16 from 7.5 on, with heads of 32, 64 or 128 and leading dimensions that are
+ * multiples of 8. */
 cudaError_t kernel_attend(Type, void *o, float *lse, const void *q, const void *k,
                           const void *v, const Attention *, cudaStream_t);
 /* For tests and benchmarks: selects the implementation of forward and backward, if the shape
  * allows it. 0 is the default, which selects the fastest. Returns its name, or NULL if there is
- * no such number. Not thread-safe. */
+ * no such number or this GPU lacks that variant; the default is then selected. Not
+ * thread-safe. */
 const char *kernel_select_attention(int variant);
+/* For tests: returns the implementation of this thread's last launch, forward or backward:
+ * "in groups", "direct" or "tight", as kernel_select_attention names them; NULL: the kernels
+ * without tensor cores. */
+const char *kernel_last_attention(void);
 /* For tests: kernels use as many blocks as on a GPU with so many SMs; 0: with those of this
  * GPU. Not thread-safe. */
 void kernel_assume_sms(int sms);

@@ -113,7 +113,7 @@ static __device__ __forceinline__ void load_tiles(uint32_t (&x)[4], uint32_t at)
                : "r"(at)
                : "memory");
 }
-/* Like load_tiles, transposed: lane (g, t) receives rows 2t, 2t + 1 of column g of each tile. */
+/* Like load_tiles, transposed: lane (g, t) receives rows 2t, 2t + 1, column g of each tile. */
 static __device__ __forceinline__ void load_tiles_over(uint32_t (&x)[4], uint32_t at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])

@@ -1,8 +1,8 @@
-/* For attend_group*.cu: the layout of rows of 64 elements in shared memory, and the distribution
- * of long sentences over blocks. Depends on mma.cuh.
+/* For attend_group*.cu: the layout of rows of 64 elements in shared memory, and the
+ * distribution of long sentences over blocks. Depends on mma.cuh.
  *
- * A staged row has 128 bytes, eight chunks of 16. Chunk c of row r is stored at position c ^ r %
- * 8, so that the same chunk of eight rows is in different banks. A tile is 16 rows. */
+ * A staged row has 128 bytes, eight chunks of 16. Chunk c of row r is stored at position c ^ r
+ * % 8, so that the same chunk of eight rows is in different banks. A tile is 16 rows. */
 #ifndef BACKEND_CUDA_STAGED_CUH
 #define BACKEND_CUDA_STAGED_CUH
 
@@ -20,9 +20,9 @@ struct Piece {
 };
 
 #if HAS_MMA
-/* Return offsets for ldmatrix: lane l receives the offset of row l % 16, chunk l / 16 (by_16) or
- * of row l % 8, chunk l / 8 (by_8), relative to an address that is a multiple of eight rows. XOR
- * with c << 4 adds c to the chunk. */
+/* Return offsets for ldmatrix: lane l receives the offset of row l % 16, chunk l / 16 (by_16)
+ * or of row l % 8, chunk l / 8 (by_8), relative to an address that is a multiple of eight rows.
+ * XOR with c << 4 adds c to the chunk. */
 static __device__ __forceinline__ uint32_t by_16(int lane) {
   return (uint32_t)(lane % 16 * ROW + ((lane / 16 ^ lane % 8) << 4));
 }
@@ -85,24 +85,18 @@ static __device__ __forceinline__ int list_pieces(Piece *list, int *part, int he
   return total > helper ? (total - helper + HELPERS - 1) / HELPERS : 0;
 }
 
-/* The same for at most LISTED pieces, with shared memory of its own for the sums of the warps. */
-template <int THREADS, typename F>
-static __device__ __forceinline__ int list_some_pieces(Piece *list, int helper, int sentences,
-                                                       int skip, F pieces_of) {
-  __shared__ int part[THREADS / 32];
-  return list_pieces<THREADS, LISTED>(list, part, helper, sentences, skip, pieces_of);
-}
-
 /* Calls run(sentence, part) for each piece of long sentences that this block has (a helper
  * block), or run(sentence, -1) for its one short sentence. */
 template <int THREADS, typename P, typename R>
 static __device__ __forceinline__ void share_out(int sentences, int number, P pieces_of,
                                                  R run) {
+  __shared__ int part[THREADS / 32];
   __shared__ Piece list[LISTED];
   bool helps = number < HELPERS;
   if (!helps && pieces_of(number - HELPERS)) return;
   for (int skip = 0, all = 1; skip < all; skip += LISTED) {
-    if (helps) all = list_some_pieces<THREADS>(list, number, sentences, skip, pieces_of);
+    if (helps)
+      all = list_pieces<THREADS, LISTED>(list, part, number, sentences, skip, pieces_of);
     for (int i = skip; i < all && i < skip + LISTED; i++) {
       Piece piece = {number - HELPERS, -1};
       if (helps) piece = list[i - skip];
@@ -113,8 +107,8 @@ static __device__ __forceinline__ void share_out(int sentences, int number, P pi
   }
 }
 
-/* Like share_out, without shared memory of its own: the list is made in `room`, memory that `run`
- * overwrites, and kept in a register pair of each lane. */
+/* Like share_out, without shared memory of its own: the list is made in `room`, memory that
+ * `run` overwrites, and kept in a register pair of each lane. */
 template <int THREADS, typename P, typename R>
 static __device__ __forceinline__ void share_out_tight(void *room, int sentences, int number,
                                                        P pieces_of, R run) {

@@ -10,11 +10,10 @@
 
 #define FP8_LARGEST 448.0f /* largest e4m3 number */
 
-/* Returns the factor of elements whose largest absolute value is `most`; 0 if the factor would
- * overflow a float. limit: the largest fp8 number. */
+/* Returns the factor of elements whose largest absolute value is `most`; 0 if it would be above
+ * 4.4e37, near the largest float. limit: the largest fp8 number. */
 static __device__ __forceinline__ float fp8_factor(float most, float limit = FP8_LARGEST) {
-  float by = limit / most;
-  return isinf(by) ? 0 : by;
+  return most < limit * 2.3e-38f ? 0 : limit / most;
 }
 
 /* Returns the maximum of `most` and eight absolute values. NaN is ignored. */

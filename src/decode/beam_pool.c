@@ -11,10 +11,6 @@
 
 #define STREAMS_DEVICE 3 /* fastest on an H200; bench/RESULTS.md, "Beam search on one GPU" */
 
-/* What a stream of a GPU allocates beside its beam: the workspace of its GEMMs, staging buffers
- * and captured graphs. */
-#define STREAM_BYTES ((uint64_t)128 << 20)
-
 typedef struct {
   BeamPool *pool;
   size_t number;
@@ -133,7 +129,7 @@ bool beam_pool_fits(const BeamPoolSpec *x, size_t opened) {
       x->backend->memory(x->backend, &left, &all))
     return false;
   uint64_t other_caches = x->words ? 0 : opened * (bytes - fixed);
-  return 2 * (bytes + other_caches) + STREAM_BYTES <= left;
+  return 2 * (bytes + other_caches) + BEAM_POOL_STREAM_BYTES <= left;
 }
 
 static Err open_next_stream(BeamPool *p) {

@@ -10,6 +10,9 @@
 #include "decode/beam.h"
 
 #define BEAM_POOL_MAX 8
+/* What a stream of a GPU allocates beside its beam: the workspace of its GEMMs, staging buffers
+ * and captured graphs. */
+#define BEAM_POOL_STREAM_BYTES ((uint64_t)128 << 20)
 
 /* The arguments of beam_new and beam_reserve. The pool keeps the pointers. */
 typedef struct {

@@ -188,7 +188,7 @@ static void test_beam_pool_without_memory_opens_no_stream(void **state) {
   size_t words = 2 * MOST * (size_t)beam.beam_size;
   OK(beam_bytes(&config, &device, &beam, MOST, EACH, words, &bytes));
   OK(beam_bytes(&config, &device, &beam, MOST, EACH, 0, &fixed));
-  uint64_t cache = bytes - fixed, for_two = 2 * (bytes + cache),
+  uint64_t cache = bytes - fixed, for_two = 2 * (bytes + cache) + BEAM_POOL_STREAM_BYTES,
            for_three = for_two + 2 * cache;
   BeamPool *pool = new_pool(3);
   memory_left = for_two - 1;

@@ -219,6 +219,94 @@ static void test_algo_cache_without_file_works_in_memory(void **state) {
   free(home);
 }
 
+/* Writes the file of `p` with one line per entry. */
+static void write_entries(const AlgoCache *p, size_t count) {
+  Str text = {0};
+  str_addf(&text, "%s\n", p->head);
+  for (size_t i = 0; i < count; i++) str_addf(&text, "1 0 0 0 0 1 %zu 1 1 0 1 1 1 1 1 1 1 1\n", i);
+  OK(file_mkdirs(at("many/trireme")));
+  OK(file_write(p->path, text.s, text.len));
+  str_free(&text);
+}
+
+typedef struct {
+  int count;
+  char last[FILE_PATH_MAX + 256];
+} Warnings;
+
+static void take_warning(void *context, const char *label, const char *line) {
+  Warnings *w = context;
+  if (strcmp(label, "warning: ") != 0) return;
+  w->count++;
+  snprintf(w->last, sizeof w->last, "%s", line);
+}
+
+/* The time to read a file grows with the square of its entries, so it has a limit. */
+static void test_algo_cache_with_too_many_entries_is_ignored(void **state) {
+  (void)state;
+  AlgoCache p;
+  Warnings w = {0};
+  setenv("XDG_CACHE_HOME", at("many"), 1);
+  OK(algo_cache_open(&p, "GPU one", 130000));
+  log_divert(take_warning, &w);
+  write_entries(&p, MAX_ENTRIES);
+  OK(algo_cache_read(&p));
+  assert_int_equal(p.count, MAX_ENTRIES);
+  assert_int_equal(w.count, 0);
+  algo_cache_free(&p);
+  OK(algo_cache_open(&p, "GPU one", 130000));
+  write_entries(&p, MAX_ENTRIES + 1);
+  algo_cache_free(&p);
+  OK(algo_cache_open(&p, "GPU one", 130000));
+  OK(algo_cache_read(&p));
+  assert_int_equal(p.count, 0);
+  assert_int_equal(w.count, 1);
+  assert_non_null(strstr(w.last, p.path));
+  assert_non_null(strstr(w.last, "has more than 4096 entries; remove it; GEMMs are timed again"));
+  log_divert(NULL, NULL);
+  algo_cache_free(&p);
+}
+
+/* A file that this program writes is never above the limit: the newest entries stay. */
+static void test_algo_cache_saves_at_most_the_limit(void **state) {
+  (void)state;
+  AlgoCache p;
+  setenv("XDG_CACHE_HOME", at("many"), 1);
+  OK(algo_cache_open(&p, "GPU three", 130000));
+  for (uint32_t i = 0; i < MAX_ENTRIES + 2; i++) {
+    AlgoEntry x = make_entry(i, i);
+    OK(algo_cache_add(&p, &x));
+  }
+  OK(algo_cache_save(&p));
+  algo_cache_free(&p);
+  OK(algo_cache_open(&p, "GPU three", 130000));
+  assert_int_equal(p.count, MAX_ENTRIES);
+  assert_int_equal(p.entry[0].key.rows, 2);
+  algo_cache_free(&p);
+}
+
+/* The user has not named the file, so the advice is to remove it. */
+static void test_algo_cache_unusable_file_says_remove(void **state) {
+  (void)state;
+  AlgoCache p;
+  Warnings w = {0};
+  setenv("XDG_CACHE_HOME", at("odd"), 1);
+  OK(algo_cache_open(&p, "GPU one", 130000));
+  log_divert(take_warning, &w);
+  OK(file_mkdirs(p.path));
+  OK(algo_cache_read(&p));
+  assert_non_null(strstr(w.last, "is not a regular file; remove it"));
+  OK(file_remove_all(p.path));
+  OK(file_write(p.path, "", 0));
+  assert_int_equal(truncate(p.path, (off_t)MAX_FILE_BYTES + 1), 0);
+  p.warned = false;
+  OK(algo_cache_read(&p));
+  assert_non_null(strstr(w.last, "is larger than 4194304 bytes; remove it"));
+  assert_int_equal(w.count, 2);
+  log_divert(NULL, NULL);
+  algo_cache_free(&p);
+}
+
 static int set_up(void **state) {
   if (make_scratch(state)) return -1;
   setenv("TRIREME_PLUGIN_PATH", scratch, 1);
@@ -235,6 +323,9 @@ int main(void) {
       cmocka_unit_test(test_algo_cache_saved_entries_are_read_back),
       cmocka_unit_test(test_algo_cache_read_merges_entries_of_other_rank),
       cmocka_unit_test(test_algo_cache_without_file_works_in_memory),
+      cmocka_unit_test(test_algo_cache_with_too_many_entries_is_ignored),
+      cmocka_unit_test(test_algo_cache_saves_at_most_the_limit),
+      cmocka_unit_test(test_algo_cache_unusable_file_says_remove),
   };
   return cmocka_run_group_tests(tests, set_up, remove_scratch);
 }

@@ -7,12 +7,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
 #define MAX_FILE_BYTES ((size_t)4 << 20)
+/* A model has some hundreds of shapes. The file is read again for each new shape, and each of its
+ * entries is looked up, so the time for a file grows with the square of its entries. */
+#define MAX_ENTRIES 4096
 
 /* Sets p->path: a file in XDG_CACHE_HOME or ~/.cache whose name is a hash of the first line. */
 static Err find_path(AlgoCache *p) {
@@ -74,14 +78,36 @@ Err algo_cache_open(AlgoCache *p, const char *gpu, size_t version) {
   return err;
 }
 
+static bool has_too_many_lines(const char *text) {
+  size_t lines = 0; /* without the first line of the file */
+  while (lines <= MAX_ENTRIES && (text = strchr(text, '\n')) && *++text) lines++;
+  return lines > MAX_ENTRIES;
+}
+
+/* Reads the whole file. The user has never named it, so the remedy is to remove it. */
+static Err read_text(const char *path, Str *text) {
+  struct stat st;
+  if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+    return err_set(ERR_WORK, "%s is not a regular file; remove it", path);
+  if (stat(path, &st) == 0 && (uint64_t)st.st_size > MAX_FILE_BYTES)
+    return err_set(ERR_WORK, "%s is larger than %zu bytes; remove it", path, MAX_FILE_BYTES);
+  TRY(file_read(path, MAX_FILE_BYTES, text));
+  if (text->len && has_too_many_lines(text->s))
+    return err_set(ERR_WORK, "%s has more than %d entries; remove it", path, MAX_ENTRIES);
+  return ERR_OK;
+}
+
 Err algo_cache_read(AlgoCache *p) {
   Str text = {0};
   Err err = ERR_OK;
   if (!p->path[0] || !file_exists(p->path)) return ERR_OK;
-  if (file_read(p->path, MAX_FILE_BYTES, &text))
-    log_warn("cannot read the GEMM algorithm cache: %s; GEMMs are timed again", err_message());
-  else if (text.len)
+  if (read_text(p->path, &text)) {
+    if (!p->warned)
+      log_warn("the GEMM algorithm cache is not used: %s; GEMMs are timed again", err_message());
+    p->warned = true;
+  } else if (text.len) {
     err = parse_file(p, text.s);
+  }
   str_free(&text);
   return err;
 }
@@ -116,7 +142,7 @@ Err algo_cache_save(const AlgoCache *p) {
   TRY(file_mkdirs(dir));
   Str text = {0};
   str_addf(&text, "%s\n", p->head);
-  for (size_t i = 0; i < p->count; i++) {
+  for (size_t i = p->count > MAX_ENTRIES ? p->count - MAX_ENTRIES : 0; i < p->count; i++) {
     const AlgoEntry *x = &p->entry[i];
     const AlgoKey *k = &x->key;
     str_addf(&text, "%u %u %u %u %u %u %u %u %u %u", k->kind, k->type, k->tf32, k->bias, k->add,

@@ -27,11 +27,12 @@ typedef struct {
   size_t count, cap;
   char head[256];           /* first line of the file: format, cuBLASLt version, GPU */
   char path[FILE_PATH_MAX]; /* path of the file; "": the cache is not stored on disk */
+  bool warned;              /* a warning has been printed that the file is not used */
 } AlgoCache;
 
 /* Reads the entries for this GPU and version of cuBLASLt. A file that is missing, damaged or for
- * another GPU or version counts as empty; a file that cannot be read counts as empty too, with a
- * warning. */
+ * another GPU or version counts as empty; a file that cannot be read or has more than 4096 entries
+ * counts as empty too, with a warning. */
 NODISCARD Err algo_cache_open(AlgoCache *p, const char *gpu, size_t version);
 /* Adds the entries that other processes have written since the last read; entries in memory take
  * precedence. */
@@ -41,7 +42,7 @@ void algo_cache_free(AlgoCache *p);
 AlgoEntry *algo_cache_find(const AlgoCache *p, const AlgoKey *key);
 /* Adds a copy of `entry`; replaces the one with the same key. */
 NODISCARD Err algo_cache_add(AlgoCache *p, const AlgoEntry *entry);
-/* Replaces the file atomically; does nothing if `path` is empty. */
+/* Replaces the file atomically with the last 4096 entries; does nothing if `path` is empty. */
 NODISCARD Err algo_cache_save(const AlgoCache *p);
 
 #endif

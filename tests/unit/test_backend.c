@@ -223,7 +223,8 @@ static void test_algo_cache_without_file_works_in_memory(void **state) {
 static void write_entries(const AlgoCache *p, size_t count) {
   Str text = {0};
   str_addf(&text, "%s\n", p->head);
-  for (size_t i = 0; i < count; i++) str_addf(&text, "1 0 0 0 0 1 %zu 1 1 0 1 1 1 1 1 1 1 1\n", i);
+  for (size_t i = 0; i < count; i++)
+    str_addf(&text, "1 0 0 0 0 1 %zu 1 1 0 1 1 1 1 1 1 1 1\n", i);
   OK(file_mkdirs(at("many/trireme")));
   OK(file_write(p->path, text.s, text.len));
   str_free(&text);
@@ -262,7 +263,8 @@ static void test_algo_cache_with_too_many_entries_is_ignored(void **state) {
   assert_int_equal(p.count, 0);
   assert_int_equal(w.count, 1);
   assert_non_null(strstr(w.last, p.path));
-  assert_non_null(strstr(w.last, "has more than 4096 entries; remove it; GEMMs are timed again"));
+  assert_non_null(
+      strstr(w.last, "has more than 4096 entries; remove it; GEMMs are timed again"));
   log_divert(NULL, NULL);
   algo_cache_free(&p);
 }

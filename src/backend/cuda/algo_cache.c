@@ -103,7 +103,8 @@ Err algo_cache_read(AlgoCache *p) {
   if (!p->path[0] || !file_exists(p->path)) return ERR_OK;
   if (read_text(p->path, &text)) {
     if (!p->warned)
-      log_warn("the GEMM algorithm cache is not used: %s; GEMMs are timed again", err_message());
+      log_warn("the GEMM algorithm cache is not used: %s; GEMMs are timed again",
+               err_message());
     p->warned = true;
   } else if (text.len) {
     err = parse_file(p, text.s);

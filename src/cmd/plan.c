@@ -24,6 +24,7 @@
 #define HOST_EFFICIENCY 0.67
 #define NCCL_EFFICIENCY 0.8
 #define DEFAULT_LATENCY 25e-6 /* seconds of a message between machines */
+#define MEMORY_LATENCY  20e-6 /* seconds of a message between ranks through host memory */
 #define ADAM_MOMENTS    2
 #define MOST_PROCESSES  256 /* that --machine this starts at once */
 
@@ -144,7 +145,7 @@ static void use_measurement(Planning *p, const char *where) {
   PlanReport *r = &p->report;
   p->has_measurement = true;
   utf8_visible(where, p->source, sizeof p->source);
-  p->machine = plan_measurement_machine(&p->measurement, p->gpus.size[p->gpus.count - 1]);
+  p->machine = plan_measurement_machine(&p->measurement);
   p->is_host = p->measurement.is_host;
   r->precision = p->measurement.precision;
   if (!r->batch_tokens) r->batch_tokens = p->measurement.batch_tokens;
@@ -222,6 +223,29 @@ static Err plan_model(Planning *p) {
   return plan_schedule_make(&p->schedule, p->model, r->bucket_bytes);
 }
 
+/* Sets how the ranks of one machine reach each other. NCCL sends from GPU to GPU. The host transport
+ * adds up in host memory, which the ranks share; a copy reads and writes each byte. */
+static void set_local(Planning *p) {
+  PlanReport *r = &p->report;
+  PlanInput *in = &r->input;
+  const PlanMachine *m = &p->machine;
+  in->is_local_shared = !in->is_nccl;
+  in->local = in->is_nccl ? m->local : (PlanLink){m->host_memory / 2, MEMORY_LATENCY};
+  if (in->is_nccl) {
+    in->local.bandwidth *= NCCL_EFFICIENCY;
+    snprintf(r->local_source, sizeof r->local_source,
+             "assumed: an all-reduce reaches %.0f %% of %s", 100 * NCCL_EFFICIENCY,
+             m->local_about);
+  } else if (m->is_host_memory_measured) {
+    snprintf(r->local_source, sizeof r->local_source,
+             "measured copy in host memory; latency assumed");
+  } else {
+    snprintf(r->local_source, sizeof r->local_source,
+             "assumed: host memory of %.0f GB/s, reads and writes counted",
+             1e-9 * m->host_memory);
+  }
+}
+
 static Err set_network(Planning *p) {
   const OptSet *opts = p->opts;
   PlanInput *in = &p->report.input;
@@ -234,8 +258,7 @@ static Err set_network(Planning *p) {
         p->report.machine_name);
   in->is_nccl = !p->is_host && transport != 2;
   in->nccl_algo = (PlanNcclAlgo)opt_choice(opts, "nccl-algo", "auto|ring|tree");
-  in->local = p->machine.local;
-  if (in->is_nccl) in->local.bandwidth *= NCCL_EFFICIENCY;
+  set_local(p);
   for (size_t i = 0; i < p->nodes.count && !link; i++)
     if (p->nodes.size[i] > 1)
       return err_set(ERR_USAGE,
@@ -305,7 +328,8 @@ static Err set_compute(Planning *p) {
   plan_measurement_compute(&p->measurement, p->source, p->model, &r->batch, c);
   /* A file was measured by one process, which had the cores that several ranks would share. */
   bool is_file = strcmp(opt_text(p->opts, "machine"), "this") != 0;
-  bool has_several = p->gpus.size[p->gpus.count - 1] > 1;
+  bool has_several = false;
+  for (size_t i = 0; i < p->gpus.count; i++) has_several |= p->gpus.size[i] > 1;
   size_t used = strlen(c->source);
   if (is_file && has_several && p->is_host)
     snprintf(c->source + used, sizeof c->source - used,

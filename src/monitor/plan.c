@@ -104,6 +104,7 @@ void plan_predict(const PlanInput *in, int nodes, int gpus, PlanPoint *p) {
                            .nccl_algo = nccl_algo,
                            .link = in->link,
                            .local = in->local}};
+  if (in->is_local_shared) p->net.local.bandwidth /= gpus;
   p->micro_batches = in->micro_batches ? in->micro_batches : ranks;
   p->rounds = (p->micro_batches + ranks - 1) / ranks;
   p->forward = p->rounds * in->compute.forward;

@@ -99,6 +99,7 @@ typedef struct {
   uint32_t micro_batches; /* per step, over all ranks; 0: one for each rank */
   const PlanSchedule *schedule;
   PlanLink link, local;
+  bool is_local_shared; /* the ranks of a machine share the bandwidth of `local` */
   bool is_nccl;
   PlanNcclAlgo nccl_algo;
   int bytes_per_element; /* of gradients in messages: 4, or 2 for bf16 */

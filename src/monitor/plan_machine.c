@@ -20,6 +20,8 @@ static const PlanMachine machines[] = {
      .memory_bandwidth = 4.8e12,
      .memory_bytes = (uint64_t)(141 * GB),
      .local = {450 * GB, 3e-6},
+     .local_about = "NVLink of the H200",
+     .host_memory = PLAN_SERVER_MEMORY,
      .sustained_clock = 1,
      .snapshot_bandwidth = 66 * GB,
      .is_snapshot_measured = true},
@@ -29,6 +31,8 @@ static const PlanMachine machines[] = {
      .memory_bandwidth = 2.04e12,
      .memory_bytes = (uint64_t)(80 * GB),
      .local = {300 * GB, 3e-6},
+     .local_about = "NVLink of the A100",
+     .host_memory = PLAN_SERVER_MEMORY,
      .sustained_clock = 1,
      .snapshot_bandwidth = 20 * GB},
     {.name = "v100",
@@ -37,6 +41,8 @@ static const PlanMachine machines[] = {
      .memory_bandwidth = 0.9e12,
      .memory_bytes = (uint64_t)(16 * GB),
      .local = {150 * GB, 3e-6},
+     .local_about = "NVLink of the V100",
+     .host_memory = PLAN_SERVER_MEMORY,
      .sustained_clock = 1,
      .snapshot_bandwidth = 10 * GB},
     {.name = "t4",
@@ -45,6 +51,8 @@ static const PlanMachine machines[] = {
      .memory_bandwidth = 0.32e12,
      .memory_bytes = (uint64_t)(16 * GB),
      .local = {12 * GB, 5e-6},
+     .local_about = "PCIe 3.0 x16",
+     .host_memory = PLAN_SERVER_MEMORY,
      .sustained_clock = 0.6,
      .snapshot_bandwidth = 10 * GB},
 };
@@ -80,6 +88,16 @@ PlanPrecision plan_precision_find(const char *name) {
 const PlanMachine *plan_machine_find(const char *name) {
   for (size_t i = 0; i < MACHINES; i++)
     if (strcmp(machines[i].name, name) == 0) return &machines[i];
+  return NULL;
+}
+
+/* The PCIe cards of an A100 and a V100 have no NVLink, and other GPUs have H200 or T4 in their
+ * names. */
+const PlanMachine *plan_machine_of_device(const char *device) {
+  static const char *const names[MACHINES][2] = {
+      {"NVIDIA H200", "h200"}, {"A100-SXM", "a100"}, {"V100-SXM", "v100"}, {"Tesla T4", "t4"}};
+  for (size_t i = 0; i < MACHINES; i++)
+    if (strstr(device, names[i][0])) return plan_machine_find(names[i][1]);
   return NULL;
 }
 

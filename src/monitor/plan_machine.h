@@ -24,6 +24,11 @@ typedef struct {
   double memory_bandwidth;      /* bytes per second */
   uint64_t memory_bytes;        /* of one GPU; 0: not known */
   PlanLink local;               /* of a GPU to the others of its machine, by the data sheet */
+  const char *local_about;      /* what `local` is, for the user */
+  /* Bytes per second of large copies in the memory of the machine, reads and writes counted. All
+   * ranks of the machine share it. */
+  double host_memory;
+  bool is_host_memory_measured;
   /* Clock under continuous load divided by the clock of `peak`. Below 1 if the power limit lowers
    * the clock far more than on the measured GPUs; otherwise 1: the measured ratio includes it. */
   double sustained_clock;
@@ -33,6 +38,11 @@ typedef struct {
 
 /* Returns NULL if there is no machine of that name. */
 const PlanMachine *plan_machine_find(const char *name);
+/* Finds the GPU in the description of a backend, "cuda:0: NVIDIA H200, 143 GB, …"; NULL: not known. */
+const PlanMachine *plan_machine_of_device(const char *device);
+/* Bytes per second of copies in the memory of a GPU server, reads and writes counted: an
+ * assumption. Data sheets of two sockets are 256 GB/s (DDR4-2666) to 614 GB/s (DDR5-4800). */
+#define PLAN_SERVER_MEMORY 200e9
 /* Lists the names: "h200, a100, v100, t4". */
 const char *plan_machine_names(char out[128]);
 /* The precision that a run on this machine would use: bf16, or fp16 without it. */
@@ -85,7 +95,8 @@ NODISCARD Err plan_measurement_parse(const char *text, size_t len, const char *w
 /* Scales the measured step to this batch. `where`: name of the file. */
 void plan_measurement_compute(const PlanMeasurement *m, const char *where, const Model *model,
                               const PlanBatch *batch, PlanCompute *compute);
-/* Describes a measurement as a machine; ranks: number of processes that ran side by side. */
-PlanMachine plan_measurement_machine(const PlanMeasurement *m, int ranks);
+/* Describes a measurement as a machine. A GPU that is known by name has the links of its data sheet;
+ * others are assumed to have PCIe alone. */
+PlanMachine plan_measurement_machine(const PlanMeasurement *m);
 
 #endif

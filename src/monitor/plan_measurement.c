@@ -125,12 +125,40 @@ void plan_measurement_compute(const PlanMeasurement *m, const char *where, const
            m->has_parts ? "" : "; its parts by their FLOPs");
 }
 
-PlanMachine plan_measurement_machine(const PlanMeasurement *m, int ranks) {
-  /* Ranks of one host share its memory, and each element is read and written. */
-  double copy = m->copy > 0 ? m->copy : 10e9;
-  return (PlanMachine){.name = "measured",
-                       .about = m->device,
-                       .local = {copy / 2 / ranks, 20e-6},
-                       .sustained_clock = 1,
-                       .snapshot_bandwidth = m->is_host ? copy / 2 : 10e9};
+/* Rates that nothing in a measurement tells: copies in the memory of a machine (reads and writes
+ * counted), copies of a GPU to host memory, and PCIe 4.0 x16 between GPUs. */
+#define ASSUMED_COPY     10e9
+#define ASSUMED_SNAPSHOT 10e9
+static const PlanLink assumed_pcie = {24e9, 5e-6};
+
+static PlanMachine describe_host(const PlanMeasurement *m) {
+  double copy = m->copy > 0 ? m->copy : ASSUMED_COPY;
+  return (PlanMachine){.host_memory = copy,
+                       .is_host_memory_measured = m->copy > 0,
+                       .snapshot_bandwidth = copy / 2};
+}
+
+/* The measured copy is in the memory of the GPU, so it does not tell how fast GPUs reach each other
+ * or the host. */
+static PlanMachine describe_gpu(const PlanMeasurement *m) {
+  const PlanMachine *known = plan_machine_of_device(m->device);
+  if (!known)
+    return (PlanMachine){
+        .local = assumed_pcie,
+        .local_about = "PCIe 4.0 x16, because the links of this GPU are not known",
+        .host_memory = PLAN_SERVER_MEMORY,
+        .snapshot_bandwidth = ASSUMED_SNAPSHOT};
+  return (PlanMachine){.local = known->local,
+                       .local_about = known->local_about,
+                       .host_memory = known->host_memory,
+                       .snapshot_bandwidth = known->snapshot_bandwidth,
+                       .is_snapshot_measured = known->is_snapshot_measured};
+}
+
+PlanMachine plan_measurement_machine(const PlanMeasurement *m) {
+  PlanMachine machine = m->is_host ? describe_host(m) : describe_gpu(m);
+  machine.name = "measured";
+  machine.about = m->device;
+  machine.sustained_clock = 1;
+  return machine;
 }

@@ -22,6 +22,7 @@ typedef struct {
   uint32_t batch_tokens; /* tokens per side that fit into a micro-batch */
   size_t bucket_bytes;
   PlanInput input;
+  char local_source[160]; /* where PlanInput.local comes from */
   double link_efficiency;
   bool is_link_given, is_latency_given, is_checkpoint_given;
   PlanRow *row;

@@ -39,8 +39,9 @@ static void add_sources(const PlanReport *r, Str *out) {
            r->machine->about, r->precision, 1e3 * c->forward, 1e3 * c->backward,
            1e3 * c->update);
   str_addf(out, "         (%s)\n", c->source);
-  str_addf(out, "inside   a machine: %s a rank, %.3g us (assumed)\n",
-           name_rate(a, in->local.bandwidth), 1e6 * in->local.latency);
+  str_addf(out, "inside   a machine: %s %s, %.3g us (%s)\n", name_rate(a, in->local.bandwidth),
+           in->is_local_shared ? "for all its ranks" : "a rank", 1e6 * in->local.latency,
+           r->local_source);
   if (r->is_link_given)
     str_addf(out,
              "link     of a machine: %s (given), of which an all-reduce reaches %.0f %%: %s; "

@@ -125,6 +125,50 @@ near() { awk -v a="$1" -v b="$2" -v p="$3" 'BEGIN { exit !(a > b * (1 - p / 100)
   near "$exposed" "$(awk -v b="$bytes" 'BEGIN { print b / 125 }')" 1
 }
 
+# write_measurement BACKEND PRECISION COPY_GB_S: writes here.json, a step of tiny
+write_measurement() {
+  echo "{\"bench\": \"train\", \"backend\": \"$1\", \"preset\": \"tiny\", \"precision\": \"$2\", \"batch_tokens\": 256," \
+    "\"tgt_tok_s\": 1000, \"step_ms\": 100, \"parts\": {\"copy_gb_s\": $3, \"step\": {\"ms\": 100}, \"work\": []}}" > here.json
+}
+
+@test "the prediction of a size does not depend on the other sizes of the list" {
+  for measurement in "cpu: x, 8 threads|fp32|20" "cuda:0: NVIDIA H200, 143 GB|bf16|4000"; do
+    IFS='|' read -r backend precision copy <<< "$measurement"
+    write_measurement "$backend" "$precision" "$copy"
+    sizes --preset tiny --machine here.json --gpus 2,8 | sort > up
+    sizes --preset tiny --machine here.json --gpus 8,2 | sort > down
+    [ "$(wc -l < up)" -eq 2 ]
+    cmp up down
+  done
+  write_measurement "cpu: x, 8 threads" fp32 20
+  run "$TRIREME" plan --preset tiny --machine here.json --gpus 8,1
+  [[ "$output" == *"assumed: as fast with other ranks on the machine"* ]]
+  [[ "$output" == *"inside   a machine: 10 GB/s for all its ranks, 20 us (measured copy in host memory; latency assumed)"* ]]
+}
+
+@test "a measured GPU has the links of its data sheet, an unknown one PCIe; both are called assumed" {
+  write_measurement "cuda:0: NVIDIA H200, 143 GB" bf16 4000
+  run "$TRIREME" plan --preset tiny --machine here.json --gpus 8
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"inside   a machine: 360 GB/s a rank, 3 us (assumed: an all-reduce reaches 80 % of NVLink of the H200)"* ]]
+  write_measurement "cuda:0: NVIDIA L4, 24 GB" bf16 250
+  run "$TRIREME" plan --preset tiny --machine here.json --gpus 8
+  [[ "$output" == *"inside   a machine: 19.2 GB/s a rank, 5 us (assumed: an all-reduce reaches 80 % of PCIe 4.0 x16, because the links of this GPU are not known)"* ]]
+}
+
+@test "GPUs without NCCL add gradients in host memory, which their ranks share" {
+  run "$TRIREME" plan --machine h200 --gpus 8 --allreduce-transport host
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"inside   a machine: 100 GB/s for all its ranks, 20 us (assumed: host memory of 200 GB/s, reads and writes counted)"* ]]
+  # rate GPUS: bytes per second of one rank
+  rate() {
+    sizes --machine h200 --gpus "$1" --allreduce-transport host > /dev/null || return 1
+    perl -MJSON::PP -e 'undef $/; print decode_json(<STDIN>)->{sizes}[0]{local_bytes_per_s}' < json
+  }
+  near "$(rate 8)" 12.5e9 0.01
+  near "$(rate 2)" 50e9 0.01
+}
+
 @test "a file of bench train with a BERT preset: its step, and the tokens of a data set of texts" {
   for i in 5 7 9 12 21 30; do echo "$i"; done > lengths
   { echo text,class; for i in $(seq 40); do echo "the text number $i is short,$((i % 2))"; done; } > table.csv

@@ -207,6 +207,8 @@ static Err plan_model(Planning *p) {
                                                         : TYPE_BF16,
                           .fp8 = is_fp8,
                           .host = p->is_host};
+  ModelShape shape = config.family->shape(&config);
+  TRY(backend_check_fp8(&p->stand_in, shape.d_model, shape.ffn_dim, r->batch_tokens));
   ModelSpec spec = {.config = &config,
                     .backend = &p->stand_in,
                     .capacity = r->batch_tokens,

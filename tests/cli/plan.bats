@@ -28,6 +28,12 @@ sizes() {
 # near VALUE EXPECTED PERCENT
 near() { awk -v a="$1" -v b="$2" -v p="$3" 'BEGIN { exit !(a > b * (1 - p / 100) && a < b * (1 + p / 100)) }' || { echo "$1, expected $2 within $3 %"; return 1; }; }
 
+# write_measurement BACKEND PRECISION COPY_GB_S: writes here.json, a step of tiny
+write_measurement() {
+  echo "{\"bench\": \"train\", \"backend\": \"$1\", \"preset\": \"tiny\", \"precision\": \"$2\", \"batch_tokens\": 256," \
+    "\"tgt_tok_s\": 1000, \"step_ms\": 100, \"parts\": {\"copy_gb_s\": $3, \"step\": {\"ms\": 100}, \"work\": []}}" > here.json
+}
+
 @test "one object for each number of machines; one GPU has no all-reduce" {
   run sizes --machine h200 --nodes 1..6 --gpus 1,8 --link 400Gbit,5us
   [ "$status" -eq 0 ]
@@ -84,9 +90,12 @@ near() { awk -v a="$1" -v b="$2" -v p="$3" 'BEGIN { exit !(a > b * (1 - p / 100)
   [ "$(sent --precision fp32 --shard-optimizer)" = "$fp32" ]
   [ "$(sent --precision tf32 --shard-optimizer)" = "$fp32" ]
   # 32 norms of base, a gain and a bias of 512 each: half of 131,072 bytes
-  for precision in bf16 fp16 fp8; do
+  for precision in bf16 fp16; do
     [ "$(sent --precision $precision --shard-optimizer)" = "$(awk -v b="$fp32" 'BEGIN { printf "%d", b * 3 / 4 + 65536 }')" ]
   done
+  # fp8 needs big, whose norms have 1,024 columns
+  whole=$(sent --preset big --precision fp32)
+  [ "$(sent --preset big --precision fp8 --shard-optimizer)" = "$(awk -v b="$whole" 'BEGIN { printf "%d", b * 3 / 4 + 131072 }')" ]
   # the host transport gathers fp32
   [ "$(sent --precision bf16 --shard-optimizer --allreduce-transport host)" = "$fp32" ]
 }
@@ -99,6 +108,17 @@ near() { awk -v a="$1" -v b="$2" -v p="$3" 'BEGIN { exit !(a > b * (1 - p / 100)
   }
   whole=$(copies)
   near "$(copies --shard-optimizer)" "$(awk -v c="$whole" 'BEGIN { print 2 * c }')" 0.01
+}
+
+@test "fp8 is refused for the models and batches for which train refuses it" {
+  run -2 "$TRIREME" plan --machine h200 --precision fp8
+  [[ "$output" == *"--precision fp8 needs --d-model 1024 or more"*"this model has 512, 2048 and 4096: use --precision bf16"* ]]
+  run -2 "$TRIREME" plan --machine h200 --preset big --precision fp8 --batch-tokens 2048
+  [[ "$output" == *"--batch-tokens 4096 or more; this model has 1024, 4096 and 2048"* ]]
+  run -0 "$TRIREME" plan --machine h200 --preset big --precision fp8 --batch-tokens 4096
+  write_measurement "cuda:0: NVIDIA H200, 143 GB" fp8 4000
+  run -2 "$TRIREME" plan --preset tiny --machine here.json
+  [[ "$output" == *"--precision fp8 needs --d-model 1024 or more"* ]]
 }
 
 @test "--batch-tokens 0 is refused, as by train" {
@@ -123,12 +143,6 @@ near() { awk -v a="$1" -v b="$2" -v p="$3" 'BEGIN { exit !(a > b * (1 - p / 100)
   [ "$status" -eq 0 ]
   read -r _ _ _ _ _ bytes exposed <<< "$output"
   near "$exposed" "$(awk -v b="$bytes" 'BEGIN { print b / 125 }')" 1
-}
-
-# write_measurement BACKEND PRECISION COPY_GB_S: writes here.json, a step of tiny
-write_measurement() {
-  echo "{\"bench\": \"train\", \"backend\": \"$1\", \"preset\": \"tiny\", \"precision\": \"$2\", \"batch_tokens\": 256," \
-    "\"tgt_tok_s\": 1000, \"step_ms\": 100, \"parts\": {\"copy_gb_s\": $3, \"step\": {\"ms\": 100}, \"work\": []}}" > here.json
 }
 
 @test "the prediction of a size does not depend on the other sizes of the list" {

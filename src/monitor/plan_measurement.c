@@ -15,20 +15,51 @@ static Err refuse_file(const char *where, const char *why) {
                  where, why);
 }
 
-/* Reads a number; returns `otherwise` if it is missing, NaN for another type or a number outside
- * of [0, 1e15]. */
-static double read_number(const json_t *object, const char *name, double otherwise) {
-  const json_t *v = json_object_get(object, name);
-  if (!v) return otherwise;
-  if (!json_is_number(v)) return NAN;
-  double value = json_number_value(v);
-  return value >= 0 && value <= 1e15 ? value : NAN;
+/* A number of the document. */
+typedef struct {
+  const char *path; /* "parts.step.ms": member ms of the object that is passed */
+  double least, most;
+  bool is_whole;
+} Member;
+
+static const Member step_ms = {"step_ms", 1e-3, 1e9, false};
+static const Member rate_of_pairs = {"tgt_tok_s", 1e-3, 1e12, false};
+static const Member rate_of_texts = {"tok_s", 1e-3, 1e12, false};
+static const Member batch_tokens = {"batch_tokens", 16, 16777216, true}; /* as of bench train */
+static const Member parameters = {"parameters", 1, 1e12, true};
+static const Member copy_gb_s = {"parts.copy_gb_s", 1e-2, 1e6, false};
+static const Member timed_ms = {"parts.step.ms", 1e-3, 1e9, false};
+static const Member part_ms = {"parts.work[].ms", 0, 1e9, false};
+
+static const json_t *find_member(const json_t *object, const Member *m) {
+  const char *dot = strrchr(m->path, '.');
+  return json_object_get(object, dot ? dot + 1 : m->path);
+}
+
+static Err read_number(const json_t *object, const Member *m, const char *where,
+                       double *value) {
+  const json_t *v = find_member(object, m);
+  char why[160];
+  double x = *value = json_number_value(v);
+  if (json_is_number(v) && x >= m->least && x <= m->most && (!m->is_whole || x == floor(x)))
+    return ERR_OK;
+  if (!json_is_number(v))
+    snprintf(why, sizeof why, "%s is %s", m->path, v ? "not a number" : "missing");
+  else
+    snprintf(why, sizeof why, "%s is %.9g, not a %snumber from %.9g to %.9g", m->path, x,
+             m->is_whole ? "whole " : "", m->least, m->most);
+  return refuse_file(where, why);
 }
 
 /* Copies a text, which is printed: control characters are escaped. */
-static void copy_text(const json_t *object, const char *name, char *out, size_t size) {
+static Err read_text(const json_t *object, const char *name, const char *where, char *out,
+                     size_t size) {
   const char *text = json_string_value(json_object_get(object, name));
-  utf8_visible(text ? text : "", out, size);
+  char why[64];
+  snprintf(why, sizeof why, "%s is missing or not a text", name);
+  if (!text || !*text) return refuse_file(where, why);
+  utf8_visible(text, out, size);
+  return ERR_OK;
 }
 
 /* Adds the milliseconds of one kind of operation to the part of the step it belongs to. */
@@ -36,8 +67,10 @@ static Err add_part(PlanMeasurement *m, const json_t *part, const char *where) {
   static const char *const backward[] = {"attention backward", "norms backward",
                                          "activation backward"};
   const char *name = json_string_value(json_object_get(part, "name"));
-  double seconds = read_number(part, "ms", NAN) / 1e3;
-  if (!name || isnan(seconds)) return refuse_file(where, "an entry of parts.work has no ms");
+  double seconds;
+  if (!name) return refuse_file(where, "an entry of parts.work has no name");
+  TRY(read_number(part, &part_ms, where, &seconds));
+  seconds /= 1e3;
   if (strcmp(name, "GEMMs, input grads") == 0 || strcmp(name, "GEMMs, weight grads") == 0)
     m->gradients += seconds;
   for (size_t i = 0; i < sizeof backward / sizeof *backward; i++)
@@ -47,39 +80,62 @@ static Err add_part(PlanMeasurement *m, const json_t *part, const char *where) {
 }
 
 static Err read_parts(PlanMeasurement *m, const json_t *parts, const char *where) {
-  const json_t *part;
+  const json_t *part, *work = json_object_get(parts, "work");
   size_t i;
+  double copy = 0, timed;
   m->has_parts = true;
-  m->timed = read_number(json_object_get(parts, "step"), "ms", NAN) / 1e3;
-  m->copy = read_number(parts, "copy_gb_s", 0) * 1e9;
-  json_array_foreach(json_object_get(parts, "work"), i, part) TRY(add_part(m, part, where));
-  double named = m->gradients + m->other_backward + m->optimizer;
-  if (!(m->timed > 0) || isnan(m->copy) || named > 1.001 * m->timed)
-    return refuse_file(where, "parts has no step, or operations longer than the step");
+  TRY(read_number(json_object_get(parts, "step"), &timed_ms, where, &timed));
+  if (find_member(parts, &copy_gb_s)) TRY(read_number(parts, &copy_gb_s, where, &copy));
+  m->timed = timed / 1e3;
+  m->copy = copy * 1e9;
+  if (!json_is_array(work)) return refuse_file(where, "parts.work is missing or not a list");
+  json_array_foreach(work, i, part) TRY(add_part(m, part, where));
+  if (m->gradients + m->other_backward + m->optimizer > 1.001 * m->timed)
+    return refuse_file(where, "the operations of parts.work take longer than parts.step");
+  return ERR_OK;
+}
+
+/* Reads the description of the backend: "cpu: …", "reference: …" or "cuda:0: …". */
+static Err read_backend(PlanMeasurement *m, const json_t *doc, const char *where) {
+  TRY(read_text(doc, "backend", where, m->device, sizeof m->device));
+  m->is_host = str_starts(m->device, "cpu:") || str_starts(m->device, "reference:");
+  if (m->is_host || str_starts(m->device, "cuda:")) return ERR_OK;
+  return refuse_file(where, "backend starts neither with \"cpu:\" nor with \"cuda:\"");
+}
+
+static Err read_precision(PlanMeasurement *m, const json_t *doc, const char *where) {
+  TRY(read_text(doc, "precision", where, m->precision, sizeof m->precision));
+  PlanPrecision found = plan_precision_find(m->precision);
+  if (strcmp(plan_precision_names[found], m->precision) != 0)
+    return refuse_file(where, "precision is not fp32, tf32, bf16, fp16 or fp8");
+  if (m->is_host && found != PLAN_FP32 && found != PLAN_BF16)
+    return refuse_file(where, "precision is not fp32 or bf16, and backend is a CPU");
+  return ERR_OK;
+}
+
+static Err read_step(PlanMeasurement *m, const json_t *doc, const char *where) {
+  double ms, rate, capacity, count = 0;
+  m->has_texts = find_member(doc, &rate_of_texts) && !find_member(doc, &rate_of_pairs);
+  TRY(read_number(doc, &step_ms, where, &ms));
+  TRY(read_number(doc, m->has_texts ? &rate_of_texts : &rate_of_pairs, where, &rate));
+  TRY(read_number(doc, &batch_tokens, where, &capacity));
+  if (find_member(doc, &parameters)) TRY(read_number(doc, &parameters, where, &count));
+  m->step = ms / 1e3;
+  m->tokens = rate * m->step;
+  m->batch_tokens = (uint32_t)capacity;
+  m->parameters = (uint64_t)count;
   return ERR_OK;
 }
 
 static Err read_document(PlanMeasurement *m, const json_t *doc, const char *where) {
-  char kind[16];
-  copy_text(doc, "bench", kind, sizeof kind);
-  if (strcmp(kind, "train") != 0) return refuse_file(where, "\"bench\" is not \"train\"");
-  copy_text(doc, "preset", m->preset, sizeof m->preset);
-  copy_text(doc, "precision", m->precision, sizeof m->precision);
-  copy_text(doc, "backend", m->device, sizeof m->device);
-  m->is_host = str_starts(m->device, "cpu") || str_starts(m->device, "reference");
-  m->step = read_number(doc, "step_ms", NAN) / 1e3;
-  m->has_texts = !json_object_get(doc, "tgt_tok_s");
-  double rate = read_number(doc, m->has_texts ? "tok_s" : "tgt_tok_s", NAN),
-         parameters = read_number(doc, "parameters", 0);
-  double capacity = read_number(doc, "batch_tokens", NAN);
-  m->tokens = rate * m->step;
-  if (!(m->step > 0) || !(m->tokens > 0) || !(capacity >= 1) || capacity > 1e9 ||
-      isnan(parameters))
-    return refuse_file(
-        where, "step_ms, tgt_tok_s (of texts tok_s) or batch_tokens is missing or wrong");
-  m->parameters = (uint64_t)parameters;
-  m->batch_tokens = (uint32_t)capacity;
+  const char *kind = json_string_value(json_object_get(doc, "bench"));
   const json_t *parts = json_object_get(doc, "parts");
+  if (!kind || strcmp(kind, "train") != 0)
+    return refuse_file(where, "\"bench\" is not \"train\"");
+  TRY(read_text(doc, "preset", where, m->preset, sizeof m->preset));
+  TRY(read_backend(m, doc, where));
+  TRY(read_precision(m, doc, where));
+  TRY(read_step(m, doc, where));
   return parts ? read_parts(m, parts, where) : ERR_OK;
 }
 

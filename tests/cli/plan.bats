@@ -217,6 +217,12 @@ write_measurement() {
   [[ "$output" == *"a model of 7 parameters"* ]]
   run "$TRIREME" plan --machine here.json --preset tiny --allreduce-transport nccl
   [ "$status" -eq 2 ]
+  sed 's/"preset": "tiny", //' here.json > wrong.json
+  run -1 "$TRIREME" plan --machine wrong.json --preset tiny
+  [[ "$output" == *"wrong.json is not the output of 'trireme bench train --json': preset is missing"* ]]
+  sed 's/"parameters": 7/"parameters": "7"/' here.json > wrong.json
+  run -1 "$TRIREME" plan --machine wrong.json --preset tiny
+  [[ "$output" == *"parameters is not a number"* ]]
   head -c 60 here.json > cut.json
   run "$TRIREME" plan --machine cut.json --preset tiny
   [ "$status" -eq 1 ]

@@ -13,6 +13,14 @@ static const char *name_rate(char out[32], double bytes_per_second) {
   return out;
 }
 
+/* Returns the bytes that the all-reduce sends of the largest bucket. */
+static uint64_t largest_bucket(const PlanInput *in) {
+  size_t most = 0;
+  for (size_t i = 0; i < in->schedule->buckets; i++)
+    if (in->schedule->size[i] > most) most = in->schedule->size[i];
+  return (uint64_t)most * (uint64_t)in->bytes_per_element;
+}
+
 static void add_model(const PlanReport *r, Str *out) {
   const PlanInput *in = &r->input;
   char parameters[32], bytes[32], bucket[32];
@@ -21,7 +29,7 @@ static void add_model(const PlanReport *r, Str *out) {
       r->preset, str_of_count(parameters, r->model->params.total),
       str_of_bytes(bytes, (uint64_t)in->schedule->elements * (uint64_t)in->bytes_per_element),
       in->schedule->buckets, str_plural(in->schedule->buckets),
-      str_of_bytes(bucket, r->bucket_bytes));
+      str_of_bytes(bucket, largest_bucket(in)));
 }
 
 static const char *name_tokens(const PlanReport *r) {

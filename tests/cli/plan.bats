@@ -42,6 +42,22 @@ write_measurement() {
   [[ "${lines[7]}" == "6 8 "* ]]
 }
 
+@test "a bucket is not larger than the gradients, and is counted in the type that is sent" {
+  run -0 "$TRIREME" plan --machine h200
+  [[ "$output" == *"244 MB of gradients a step in 30 buckets of 8.4 MB"* ]]
+  run -0 "$TRIREME" plan --machine h200 --allreduce-dtype bf16
+  [[ "$output" == *"122 MB of gradients a step in 30 buckets of 4.2 MB"* ]]
+  run -0 "$TRIREME" plan --machine h200 --bucket-size 1G
+  [[ "$output" == *"244 MB of gradients a step in 1 bucket of 244 MB"* ]]
+}
+
+@test "the example of docs/plan.md is what plan prints" {
+  page="$BATS_TEST_DIRNAME/../../docs/plan.md"
+  perl -0777 -ne 'm{```\n\$ trireme (plan .*?[^\\])\n(.*?)\n…}s or die; open $f, ">", "arguments"; print $f $1; print "$2\n"' "$page" > expected
+  perl -pe 's/\\\n//' arguments | xargs "$TRIREME" > out
+  head -n "$(wc -l < expected)" out | diff expected -
+}
+
 @test "four T4 with OpenSeq2Seq: 1.28 s a step, 365 MB per machine" {
   run sizes --machine t4 --precision fp32 --batch-tokens 7168 --nodes 4 --link 5Gbit,50us
   [ "$status" -eq 0 ]

@@ -15,11 +15,11 @@
  * ranks must finish it together. Under `trireme launch` a rank gets one signal, which may mean that
  * machines join or leave, and launch handles Ctrl-C. */
 static const char *const answers_alone[2] = {
-    "stopping: this step is finished and saved; a second Ctrl-C drops it",
+    "stopping: finishing this step, then saving; a second Ctrl-C drops the step",
     "stopping: this step is dropped, the state before it is saved; a third Ctrl-C exits "
     "without saving"};
 static const char *const answers_ranks[2] = {
-    "stopping: this step is finished and saved",
+    "stopping: finishing this step, then saving",
     "stopping: all ranks must finish this step, which is then saved; a third Ctrl-C exits "
     "without saving"};
 

@@ -45,7 +45,7 @@ ended() {
   until_true has_gone || { kill "$child"; return 1; }
   wait "$child" || code=$?
   [ "$code" -ne 0 ]
-  [ "$(grep -c "finished and saved" "$T/$name.out")" -eq 0 ]
+  [ "$(grep -c "^stopping: " "$T/$name.out")" -eq 0 ]
   [ "$(grep -c '^trireme: ' "$T/$name.out")" -eq 1 ] || { cat "$T/$name.out"; return 1; }
   grep -qE "^trireme: rank [0-2] on $(hostname): rank $rank on $(hostname): $words.*; last reported: step [0-9]+, .*Run stopped; continue .*--resume" "$T/$name.out" ||
     { cat "$T/$name.out"; return 1; }

@@ -420,7 +420,7 @@ has_one_left() {
   kill -TERM "$(pgrep -P $child -f "launch --nproc" | head -n 1)"
   wait $child || code=$?
   [ "$code" -eq 3 ]
-  grep -q "^stopping: this step is finished and saved$" "$T/err"
+  grep -q "^stopping: finishing this step, then saving$" "$T/err"
   command=$(sed -n 's/^continue with: //p' "$T/out")
   [ "$(grep -c '^continue with: ' "$T/out")" -eq 1 ]
   eval "set -- $command"

@@ -346,7 +346,7 @@ ended() {
   begin hang:micro-batch:2 --micro-batches 65536 --steps 2
   until_true grep -q 'waiting at micro-batch' "$T/err"
   kill -INT $child
-  until_true grep -q '^stopping: this step is finished and saved' "$T/err"
+  until_true grep -q '^stopping: finishing this step, then saving' "$T/err"
   kill -0 $child  # the first signal lets the step continue
   kill -USR1 $child  # launchers repeat the signal; one message is printed
   kill -INT $child
@@ -372,7 +372,7 @@ ended() {
   begin hang:micro-batch:2 --micro-batches 65536 --steps 2
   until_true grep -q 'waiting at micro-batch' "$T/err"
   kill -INT $child
-  until_true grep -q '^stopping: this step is finished and saved' "$T/err"
+  until_true grep -q '^stopping: finishing this step, then saving' "$T/err"
   kill -INT $child
   ended
   [ $code -eq 3 ]

@@ -200,8 +200,7 @@ Err comm_open(Comm **out, double rank_timeout) {
   TRY(mem_alloc(&c, 1, sizeof *c));
   c->group.size = 1;
   c->group.local_size = 1;
-  heartbeat_init(&c->heartbeats, rank_timeout,
-                 "continue from the last checkpoint with --resume");
+  heartbeat_init(&c->heartbeats, rank_timeout, "start it again");
   queue_init(&c->queue, c);
   snprintf(c->about, sizeof c->about, "one process");
   Err err = ERR_OK;

@@ -26,8 +26,8 @@ void comm_close(Comm *comm, Err err);
 /* Replaces the rank timeout. Ranks other than 0 call it after rank 0 has sent them its
  * options. */
 void comm_set_rank_timeout(Comm *comm, double seconds);
-/* Sets the advice at the end of the error for a lost rank. Default: "continue from the last
- * checkpoint with --resume". The text is not copied. */
+/* Sets the advice at the end of the error for a lost rank. Default: "start it again". The
+ * text is not copied. */
 void comm_set_remedy(Comm *comm, const char *remedy);
 
 int comm_rank(const Comm *comm);

@@ -23,6 +23,10 @@ static const char *const answers_ranks[2] = {
     "stopping: all ranks must finish this step, which is then saved; a third Ctrl-C exits "
     "without saving"};
 
+/* Advice after the loss of a rank. --resume needs a run directory, which a new run creates at the end
+ * of its set-up. */
+static const char remedy_resume[] = "continue from the last checkpoint with --resume";
+
 static void print_copies(Copies *copies) {
   CopiesCount n = copies_count(copies);
   log_info("copies   %" PRIu64 " in memory, %" PRIu64
@@ -42,6 +46,7 @@ static void stop_sampler(Trainer *t, TrainResult *r) {
 }
 
 static Err train_and_report(Trainer *t, TrainResult *r) {
+  comm_set_remedy(t->world.comm, remedy_resume); /* The run directory exists now. */
   Err err = plan_print(t);
   if (!err) err = train_loop(t, r);
   if (!err) err = allreduce_finish(&t->world.allreduce);
@@ -72,6 +77,7 @@ Err train_run(const TrainSpec *spec, Comm *comm, const char *options, TrainResul
   run_init(&t->run, spec->run);
   bool is_alone = !world_has_others(&t->world) && !event_has_launcher();
   stop_watch_twice(is_alone ? answers_alone : answers_ranks);
+  if (spec->start == RUN_RESUME) comm_set_remedy(comm, remedy_resume);
   Err err = train_set_up(t, options);
   if (!err) err = spec->dry_run ? plan_dry_run(t) : train_and_report(t, r);
   stop_unwatch();

@@ -292,8 +292,12 @@ static Err run_command(const char *name, int argc, char **argv) {
   if (!command)
     return err_set(ERR_USAGE, "there is no command '%s'%s", name, opt_suggest_command(name));
   OptSet *opts;
-  TRY(opt_parse(&opts, command, argc, argv));
-  Err err = command->run(opts);
+  Err err = opt_parse(&opts, command, argc, argv);
+  if (err) {
+    cmd_let_rank0_fail(); /* one error instead of one per rank */
+    return err;
+  }
+  err = command->run(opts);
   opt_free(opts);
   return err;
 }

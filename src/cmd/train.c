@@ -65,6 +65,11 @@ static Err fill_ranks(TrainSpec *s, const OptSet *opts) {
   s->tunes = opt_flag(opts, "tune");
   s->overlaps = strcmp(opt_text(opts, "overlap"), "yes") == 0;
   s->transport = (AllreduceTransport)opt_choice(opts, "allreduce-transport", "auto|nccl|host");
+  if (s->tunes && (s->reproducible || s->transport == TRANSPORT_HOST))
+    return err_set(ERR_USAGE,
+                   "--tune is not available with %s, which does not use NCCL; leave one of the "
+                   "two out",
+                   s->reproducible ? "--reproducible" : "--allreduce-transport host");
   if (s->shard && s->optim.kind == OPTIM_NOVOGRAD)
     return err_set(
         ERR_USAGE,
@@ -363,10 +368,14 @@ void cmd_introduce(const Comm *comm) {
  * one of them without rank 0. */
 #define REFUSAL_DELAY 5 /* delay in seconds */
 
+void cmd_let_rank0_fail(void) {
+  if (launcher_count_ranks() > 1 && launcher_rank() > 0) sleep(REFUSAL_DELAY);
+}
+
 Err cmd_refuse_ranks(const char *what, const char *remedy) {
   long ranks = launcher_count_ranks();
   if (ranks == 1) return ERR_OK;
-  if (launcher_rank() > 0) sleep(REFUSAL_DELAY);
+  cmd_let_rank0_fail();
   return err_set(ERR_USAGE, "%s runs as one process, but %ld ranks were started; %s", what,
                  ranks, remedy);
 }

@@ -90,6 +90,14 @@ static void describe_host(Allreduce *x, const char *why) {
   snprintf(x->about, sizeof x->about, "gradient all-reduce through host memory (%s)", why);
 }
 
+static Err refuse_ctas(int ctas, const char *why, const char *missing, const char *remedy) {
+  return err_set(
+      ERR_USAGE,
+      "--nccl-ctas %d is not available, because NCCL is not used: %s%s; %s, or leave "
+      "--nccl-ctas out",
+      ctas, why, missing, remedy);
+}
+
 Err allreduce_select(Allreduce *x, Comm *comm, const Backend *b, const AllreduceSpec *spec) {
   Refusal no;
   RankOffer *list = NULL,
@@ -113,6 +121,10 @@ Err allreduce_select(Allreduce *x, Comm *comm, const Backend *b, const Allreduce
                    "--allreduce-transport nccl is not available: %s%s; %s, or use "
                    "--allreduce-transport auto",
                    no.why, missing, no.remedy);
+  } else if (spec->needs_ctas && !may_use_nccl) {
+    return refuse_ctas(spec->max_ctas, "--allreduce-transport host", "", "leave that out");
+  } else if (spec->needs_ctas) {
+    return refuse_ctas(spec->max_ctas, no.why, missing, no.remedy);
     /* Without a GPU there is only the host transport, which need not be reported. */
   } else if (has_gpu) {
     describe_host(x, may_use_nccl ? no.why : "as asked");

@@ -25,6 +25,7 @@ typedef struct {
   bool is_sharded;     /* --shard-optimizer: reduce-scatter and all-gather are used */
   bool sums_numbers;   /* allreduce_sum_totals and allreduce_sum_squares are used */
   int max_ctas;        /* maximum CTAs of a collective of NCCL; 0: NCCL chooses */
+  bool needs_ctas;     /* max_ctas was asked for: an error if NCCL is not selected */
   size_t max_elements; /* elements of the largest array that is passed to NCCL in one call */
 } AllreduceSpec;
 
@@ -64,7 +65,7 @@ typedef struct {
 } Allreduce;
 
 /* Selects the transport. Every rank calls it, and all select the same one. Fails with ERR_USAGE
- * if NCCL was requested and is not available. */
+ * if NCCL or max_ctas was requested and is not available. */
 NODISCARD Err allreduce_select(Allreduce *x, Comm *comm, const Backend *b,
                                const AllreduceSpec *spec);
 /* If NCCL was selected: initializes it and runs each collective that the run will use once, with a

@@ -43,7 +43,11 @@ static Err open_device(Trainer *t, SetUp *s) {
 
 static Err open_transport(Trainer *t, SetUp *s) {
   (void)s;
-  return world_open_transport(&t->world, t->spec);
+  TRY(world_open_transport(&t->world, t->spec, t->run.is_resumed));
+  if (t->spec->nccl_ctas && !t->world.allreduce.ops && world_is_writer(&t->world))
+    log_info("ranks    --nccl-ctas %d has no effect: gradients are not reduced from GPU to GPU",
+             t->spec->nccl_ctas);
+  return ERR_OK;
 }
 
 static Err open_task(Trainer *t, SetUp *s) {

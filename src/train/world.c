@@ -102,8 +102,9 @@ AllreduceSpec world_allreduce_spec(const TrainSpec *s) {
                          .max_elements = s->bucket / sizeof(float)};
 }
 
-Err world_open_transport(World *w, const TrainSpec *s) {
+Err world_open_transport(World *w, const TrainSpec *s, bool is_resumed) {
   AllreduceSpec spec = world_allreduce_spec(s);
+  spec.needs_ctas = s->nccl_ctas && world_is_writer(w) && !is_resumed;
   TRY(allreduce_select(&w->allreduce, w->comm, &w->backend, &spec));
   return allreduce_open(&w->allreduce, &spec);
 }

@@ -34,8 +34,10 @@ typedef struct {
 void world_init(World *w, Comm *comm);
 /* Opens this rank's device. The ranks of a machine use its GPUs in turn, by local rank. */
 NODISCARD Err world_open_device(World *w, const BackendSpec *spec);
-/* Selects NCCL or host memory for the all-reduce, and initializes NCCL. */
-NODISCARD Err world_open_transport(World *w, const TrainSpec *spec);
+/* Selects NCCL or host memory for the all-reduce, and initializes NCCL. In a new run of several ranks
+ * without NCCL, --nccl-ctas is an error; a resumed one may have it in its config. `is_resumed` counts
+ * on rank 0. */
+NODISCARD Err world_open_transport(World *w, const TrainSpec *spec, bool is_resumed);
 /* Returns what the options of the run ask of the transport. */
 AllreduceSpec world_allreduce_spec(const TrainSpec *spec);
 /* Returns true if NCCL, where it is used, sums losses too, and the update follows on the device

@@ -78,6 +78,35 @@ setup() {
   [ -z "$(compgen -G "$T/trireme-nccl-*")" ]  # the ranks leave no file behind
 }
 
+@test "a rank that is killed before the run exists: the advice is to start it again, afterwards --resume" {
+  need_mpi
+  NCCL_STAND_IN_DIE=all-reduce:1:1 run say 2 "$T/run" --steps 3 --allreduce-transport nccl  # in the self-test
+  failed_in_time
+  one_error "rank 1 on .*: process [0-9]* died; .*Run stopped; start it again$"
+  [ ! -e "$T/run" ]
+  NCCL_STAND_IN_DIE=all-reduce:6:1 run say 2 "$T/run" --steps 3 --allreduce-transport nccl
+  failed_in_time
+  one_error "Run stopped; continue from the last checkpoint with --resume$"
+  NCCL_STAND_IN_DIE=all-reduce:1:1 run say 2 "$T/run" --resume --steps 3 --allreduce-transport nccl
+  failed_in_time
+  one_error "Run stopped; continue from the last checkpoint with --resume$"
+}
+
+@test "--nccl-ctas is an error in a new run without NCCL, and a line in a resumed one" {
+  need_mpi
+  run say 2 "$T/run" --steps 2 --nccl-ctas 4 --allreduce-transport host
+  failed_in_time
+  one_error "--nccl-ctas 4 is not available, because NCCL is not used: --allreduce-transport host; leave that out, or leave --nccl-ctas out"
+  run say 2 "$T/run" --steps 2 --nccl-ctas 4 --reproducible
+  failed_in_time
+  one_error "--nccl-ctas 4 is not available, .*: --reproducible adds in the order of the micro-batches; leave --reproducible out, or"
+  say 2 "$T/run" --steps 2 --nccl-ctas 4
+  run say 2 "$T/run" --steps 3 --resume --allreduce-transport host
+  echo "$output"
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "--nccl-ctas 4 has no effect: gradients are not reduced from GPU to GPU" ]]
+}
+
 @test "--tune measures buckets and CTAs, keeps the choice for the resumed run, and the weights do not depend on it" {
   need_mpi
   for way in "" "--shard-optimizer" "--allreduce-dtype bf16"; do

@@ -265,6 +265,28 @@ one_error() {
   one_error "in use by another"
 }
 
+@test "options of NCCL that cannot have an effect are refused: one error for all ranks" {
+  need_mpi
+  run train 2 "$T/run" --steps 2 --nccl-ctas 4
+  [ "$status" -ne 0 ]
+  one_error "--nccl-ctas 4 is not available, because NCCL is not used: rank 0 has no GPU; pass --device cuda"
+  [ ! -e "$T/run" ]
+  run -2 train 1 "$T/run" --steps 2 --reproducible --tune
+  one_error "--tune is not available with --reproducible, which does not use NCCL"
+  run -2 train 1 "$T/run" --steps 2 --allreduce-transport host --tune
+  one_error "--tune is not available with --allreduce-transport host"
+  run "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --steps 1 --nccl-ctas 4  # one rank, as after an elastic restart
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ "--nccl-ctas 4 has no effect" ]]
+}
+
+@test "a wrong value of an option is one error for all ranks" {
+  need_mpi
+  run train 2 "$T/run" --bucket-size 0
+  [ "$status" -ne 0 ]
+  one_error "--bucket-size: 0 is below the minimum"
+}
+
 @test "validation on 1, 2 and 3 ranks: every sentence once, the same loss and BLEU" {
   need_mpi
   head -n 61 "$SET/valid.src" > "$T/v.src"

@@ -114,12 +114,16 @@ static Err open_pool(Run *r) {
 }
 
 static Err open_run(Run *r, const Lengths *l, const OptSet *opts) {
+  /* beam search does not use fp8: beam.c */
+  if (strcmp(opt_text(opts, "precision"), "fp8") == 0)
+    return err_set(ERR_USAGE,
+                   "bench translate has no --precision fp8: translating does not use it; pass "
+                   "--precision bf16");
   BackendSpec backend = {opt_text(opts, "device"), opt_text(opts, "precision"),
                          (int)opt_count(opts, "threads")};
   r->spec = (BeamSpec){
       .beam_size = (int)opt_count(opts, "beam-size"), .length_penalty = 0.6f, .nbest = 1};
   TRY(backend_open(&r->backend, &backend));
-  TRY(backend_check_fp8(&r->backend, 0, 0, 0));
   TRY(transformer_preset(&r->config, opt_text(opts, "preset")));
   r->config.max_positions = (int)l->longest;
   TRY(transformer_lay_out_params(&r->params, &r->config));

@@ -216,6 +216,12 @@ takes() {
   [ "$status" -eq 0 ]
 }
 
+@test "bench translate: fp8 is refused, because translating does not use it" {
+  run "$TRIREME" bench translate --lengths "$BATS_FILE_TMPDIR/lengths" --precision fp8
+  [ "$status" -eq 2 ]
+  [ "$output" = "trireme: bench translate has no --precision fp8: translating does not use it; pass --precision bf16" ]
+}
+
 @test "bench: several ranks are refused, except by allreduce" {
   need_mpi
   make_set

@@ -124,5 +124,32 @@ END
   [[ "$output" == *"the table is of nvcc 12.4.1, and this build of nvcc 13.0.1" ]]
   rm -r build/src
   run -77 "$occupancy" --check build table.tsv
-  [[ "$output" == *"build has no kernels compiled for an architecture of the table" ]]
+  [ "$output" = "cannot compare: build has no kernels compiled for a known architecture" ]
+  run -1 "$occupancy" build
+  [ "$output" = "occupancy: build has no *.usage files; build the CUDA plug-in first: make all" ]
+}
+
+@test "a damaged table is an error that names the line, and a truncated one is not blamed on the build" {
+  make_build 64 0
+  mv table.tsv right.tsv
+  for change in blocks:8 registers:4 spill:7 waves:12 uneven:13 grid:11; do
+    perl -F'\t' -lane 'BEGIN { $i = shift } $F[$i - 1] = "abc" if /^sm_/; print join "\t", @F' "${change#*:}" right.tsv > table.tsv
+    run -1 "$occupancy" --check build table.tsv
+    [ "$output" = "occupancy: table.tsv:4: ${change%:*} is 'abc'; restore the table from git" ]
+  done
+  sed 's/^sm_90a/sm_80/' right.tsv > table.tsv
+  run -77 "$occupancy" --check build table.tsv
+  [ "$output" = "cannot compare: table.tsv has no line of sm_90a, for which this build was compiled" ]
+  for lines in 0 3; do
+    head -n $lines right.tsv > table.tsv
+    run -1 "$occupancy" --check build table.tsv
+    [ "$output" = "occupancy: table.tsv has no lines; \`make occupancy\` writes them" ]
+  done
+}
+
+@test "the path of a build may have blanks" {
+  make_build 64 0
+  mv build "my build"
+  run -0 "$occupancy" --check "my build" table.tsv
+  [ "$output" = "1 kernel on sm_90a compared" ]
 }

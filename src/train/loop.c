@@ -451,6 +451,10 @@ static bool is_save_due(const Trainer *t) {
   return step == t->steps || (is_due && health_good(&t->health));
 }
 
+static SaveMode get_save_mode(const Trainer *t) {
+  return t->run.at.step >= t->steps ? SAVE_LAST : SAVE_IN_BACKGROUND;
+}
+
 /* Makes an in-memory copy if one is due. Rank 0 decides for all ranks, since each may hold a
  * part of the optimizer state. */
 static Err copy_if_due(Trainer *t) {
@@ -464,7 +468,7 @@ static Err copy_if_due(Trainer *t) {
 /* Saves a checkpoint and measures how long training waits for it. */
 static Err save_timed(Trainer *t) {
   double start = progress_clock();
-  TRY(train_save(t, SAVE_IN_BACKGROUND));
+  TRY(train_save(t, get_save_mode(t)));
   t->since.save += progress_clock() - start;
   trace_part(t, "checkpoint", t->run.at.step, start);
   return ERR_OK;
@@ -564,7 +568,7 @@ Err train_loop(Trainer *t, TrainResult *r) {
              t->run.at.step, t->steps);
   /* Save the checkpoint that was due when the previous process ended. That process left an
    * in-memory copy of this step, from which this one continues. */
-  if (t->run.saved != t->run.at.step && is_save_due(t)) TRY(train_save(t, SAVE_IN_BACKGROUND));
+  if (t->run.saved != t->run.at.step && is_save_due(t)) TRY(train_save(t, get_save_mode(t)));
   /* Repeat the validation during which the previous process was interrupted. */
   if (t->run.at.step && is_validation_due(t)) TRY(note_stop(run_validation(t), r));
   check_patience(t);

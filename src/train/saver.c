@@ -53,9 +53,10 @@ static void write_snapshot(Saver *s) {
   s->last = err ? err_take(err) : (ErrRecord){0};
   if (s->report)
     s->report(s->report_context, s->counters.step, err);
-  else if (err && s->mode == SAVE_IN_BACKGROUND)
-    log_warn("the checkpoint of step %" PRIu64 " was not saved, training goes on: %s",
-             s->counters.step, err_message());
+  else if (err && s->mode != SAVE_AWAITED)
+    log_warn("the checkpoint of step %" PRIu64 " was not saved, %s: %s", s->counters.step,
+             s->mode == SAVE_LAST ? "and is tried once more" : "training goes on",
+             err_message());
   if (!err) remove_older(s);
 }
 

@@ -28,9 +28,10 @@ bool saver_is_busy(Saver *s);
 /* Waits for the current write and returns the snapshot, which the caller fills before it calls
  * saver_commit. Arrays that were NULL in the shape are NULL. */
 TrainArrays *saver_begin(Saver *s);
-/* Who reports a failed write: SAVE_IN_BACKGROUND: the saver prints a warning. SAVE_AWAITED: the
- * caller, who calls saver_wait. */
-typedef enum { SAVE_IN_BACKGROUND, SAVE_AWAITED } SaveMode;
+/* Who reports a failed write: SAVE_IN_BACKGROUND: the saver prints a warning. SAVE_LAST: the same for
+ * the last step of a run, whose save the caller repeats once. SAVE_AWAITED: the caller, who calls
+ * saver_wait. */
+typedef enum { SAVE_IN_BACKGROUND, SAVE_LAST, SAVE_AWAITED } SaveMode;
 /* Starts to write the snapshot. Does not block. */
 void saver_commit(Saver *s, const TrainCounters *c, SaveMode mode);
 /* Adds the result of a validation to the last committed checkpoint after that is written

@@ -268,6 +268,8 @@ limited() {
 @test "a run whose checkpoints cannot be written fails, without done and without a best" {
   run limited 20 train 1 "$T/run" --steps 6 --valid-every 3 --samples 0 --beam-size 2
   [ "$status" -eq 1 ]
+  [[ "$output" =~ "warning: the checkpoint of step 3 was not saved, training goes on: " ]]
+  [[ "$output" =~ "warning: the checkpoint of step 6 was not saved, and is tried once more: " ]]
   [[ "$output" =~ "trireme: the last checkpoint, of step 6 ".*", was not saved: ".*"File too large; the file size limit is reached: raise it with 'ulimit -f'; then continue with --resume" ]]
   [[ ! "$output" =~ "done at" ]]
   [[ ! "$output" =~ "best: BLEU" ]]

@@ -376,11 +376,12 @@ typedef struct Backend {
                                const void *w, const uint8_t *mask, size_t rows, size_t in,
                                size_t out, Dropout, bool accumulate);
 
-  /* An output layer and its loss in training, without a pass over the logits: `linear` without a
-   * bias and `loss`; linear_dx; linear_dw. Call all three in this order, with the same arguments and
-   * unchanged scratch arrays, and only if fuses_loss is not NULL and returns true; otherwise fusing
-   * is not faster. Counts a prediction as correct if no logit exceeds that of the target by 0.006. A
-   * row whose target has a probability below 2^-127 has a loss that is too small. */
+  /* An output layer and its loss in training, without a pass over the logits: `linear` without
+   * a bias and `loss`; linear_dx; linear_dw. Call all three in this order, with the same
+   * arguments and unchanged scratch arrays, and only if fuses_loss is not NULL and returns true;
+   * otherwise fusing is not faster. Counts a prediction as correct if no logit exceeds that of
+   * the target by 0.0054 or more. A row whose target has a probability below 2^-127 has a loss
+   * that is too small. */
   bool (*fuses_loss)(const struct Backend *, size_t rows, size_t in, size_t vocab);
   void (*linear_loss)(const struct Backend *, const LinearLoss *);
   void (*linear_loss_dx)(const struct Backend *, const LinearLoss *);

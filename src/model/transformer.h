@@ -51,8 +51,9 @@ typedef struct {
   void *logits;
   void *d_branch;    /* (tokens, d) gradient of `branch` */
   void *d_y, *d_sum; /* (tokens, d) gradients of a junction's y and sum */
-  void *d_wide;      /* (tokens, 3d) gradient of queries, keys and values */
-  void *d_up;        /* (tokens, ffn_dim) gradient of FfnState.up */
+  /* (tokens, 3d) gradient of queries, keys and values; before that, scratch of linear_loss */
+  void *d_wide;
+  void *d_up; /* (tokens, ffn_dim) gradient of FfnState.up */
   void *d_cross_kv;
   int32_t *batch;        /* a device's copy of the current batch; NULL on a host */
   uint64_t *dropout_key; /* key of the current dropout masks, in the backend's memory */

@@ -233,8 +233,8 @@ static bool fuses_loss(const Transformer *t, size_t tokens) {
 }
 
 /* Computes the loss and the gradients of n tokens from token r on. */
-static void fused_loss(Transformer *t, Weights w, float *g, const void *y, const Batch *batch,
-                       const ModelPass *pass, size_t r, size_t n) {
+static void run_fused_loss(Transformer *t, Weights w, float *g, const void *y,
+                           const Batch *batch, const ModelPass *pass, size_t r, size_t n) {
   const Backend *b = t->model.backend;
   size_t d = (size_t)t->config.d_model;
   LinearLoss job = {.rows = n,
@@ -268,7 +268,7 @@ void transformer_loss(Transformer *t, Weights w, float *g, const void *y, const 
     size_t n = tokens - r < t->logit_rows ? tokens - r : t->logit_rows;
     const void *from = transformer_element(t, y, r * d);
     if (g && fuses_loss(t, n)) {
-      fused_loss(t, w, g, y, batch, pass, r, n);
+      run_fused_loss(t, w, g, y, batch, pass, r, n);
       continue;
     }
     b->linear(b, t->logits, from, output, bias, n, d, vocab);

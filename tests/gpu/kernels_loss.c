@@ -120,7 +120,8 @@ static double target_part(const Row *row) {
   return row->sum >= 0x1p100 ? 0 : exp2(-MARGIN);
 }
 
-/* Checks a row of e, except the target's element, and returns its sum with target_part. The exponent has the rounding error of bf16, and so has the element. */
+/* Checks a row of e, except the target's element, and returns its sum with target_part. The
+ * exponent has the rounding error of bf16, and so has the element. */
 static double check_row(const LossCase *c, size_t r, const Row *row) {
   size_t y = (size_t)c->target[r], vocab = c->j.vocab, wrong = 0;
   bool rescaled = row->sum >= 0x1p100;

@@ -319,9 +319,10 @@ static void fused_loss_dw(const Backend *b, const LinearLoss *j) {
   fused_losses++;
 }
 
-/* Two steps with logits of 8 and 2 tokens at a time, of which the operation takes the second,
- * unless the output layer has a bias. */
-static void check_fused_loss(bool has_bias) {
+/* Two steps with the logits of up to `tokens` of the 10 tokens at a time. The operation takes those
+ * of two tokens, unless the output layer has a bias: `calls` in both steps. The first step
+ * overwrites gradients that are NaN, the second one adds to them. */
+static void check_fused_loss(bool has_bias, size_t tokens, int calls) {
   TransformerConfig c = config_of("pre");
   Transformer t[2];
   Backend b[2];
@@ -335,18 +336,22 @@ static void check_fused_loss(bool has_bias) {
     b[one].linear_loss = fused_loss;
     b[one].linear_loss_dx = fused_loss_dx;
     b[one].linear_loss_dw = fused_loss_dw;
-    OK(transformer_new(&t[one], &c, &b[one], batch.capacity, 8, true));
+    OK(transformer_new(&t[one], &c, &b[one], batch.capacity, tokens, true));
     size_t n = t[one].model.params.padded;
     OK(mem_alloc_aligned(&w, n * sizeof *w));
     OK(mem_alloc_aligned(&g[one], n * sizeof *w));
-    for (size_t i = 0; i < n; i++) w[i] = 0.3f * sinf((float)(i * i % 1009));
+    for (size_t i = 0; i < n; i++) {
+      w[i] = 0.3f * sinf((float)(i * i % 1009));
+      g[one][i] = NAN;
+    }
     for (int step = 0; step < 2; step++)
       transformer_step(&t[one], (Weights){w, w}, g[one], &batch, (StepKey){7, true, step == 0},
                        0.1f, 1, NULL, NULL);
     memcpy(sums[one], t[one].model.sums, sizeof sums[one]);
     mem_free(w);
   }
-  assert_int_equal(fused_losses, has_bias ? 0 : 2);
+  assert_int_equal(fused_losses, calls);
+  assert_true(isfinite(g[1][t[1].at.output]));
   assert_memory_equal(g[0], g[1], t[0].model.params.padded * sizeof(float));
   assert_memory_equal(sums[0], sums[1], sizeof sums[0]);
   for (int one = 0; one < 2; one++) {
@@ -357,8 +362,9 @@ static void check_fused_loss(bool has_bias) {
 
 static void test_model_fused_loss_same_bits(void **state) {
   (void)state;
-  check_fused_loss(/*has_bias=*/false);
-  check_fused_loss(/*has_bias=*/true);
+  check_fused_loss(/*has_bias=*/false, 8, 2);
+  check_fused_loss(/*has_bias=*/false, 2, 10);
+  check_fused_loss(/*has_bias=*/true, 2, 0);
 }
 
 static void test_model_fused_relu_same_bits(void **state) {

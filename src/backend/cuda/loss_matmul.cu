@@ -16,14 +16,14 @@
  * of the GEMM, 1 in e and -scale even (sum of x_i) in h. It is two rows, because one number of
  * bf16 does not represent it well, and LOSS_EXTRA_ROWS with rows of 0.
  *
- * A prediction is correct if no logit exceeds that of the target by 2^MARGIN or more; an element
- * of e is then below 1. MARGIN covers the different order of additions in t_i and in the GEMM, and
- * is finer than the spacing of logits that are stored in bf16. */
+ * A prediction is correct if no logit exceeds that of the target by MARGIN ln(2) = 0.0054 or
+ * more: all elements of e are then below 1. MARGIN covers the different order of additions in t_i
+ * and in the GEMM, and is finer than the spacing of bf16 logits from 1 on. */
 #include <math.h>
 
 #include "backend/cuda/tile_matmul.cuh"
 
-#define MARGIN  0x1p-7f /* in bits: factor log2(e) of the difference of logits; exact in bf16 */
+#define MARGIN  0x1p-7f /* in bits: a difference of logits times log2(e); exact in bf16 */
 #define RESCALE 100     /* binary logarithm of the largest sum that is not rescaled */
 
 #define ROW_THREADS 256 /* a warp for each of eight rows */
@@ -39,9 +39,9 @@ typedef __nv_bfloat16 Bf16;
 #if HAS_TENSOR_MAPS
 #if HAS_WGMMA
 
-/* y (m, n) = exp2(a (m, k) · bᵀ * log2(e) + shift of the row), b (n, k); the exponent is rounded
- * to bf16. sums (n / TILE_N, rows of whole tiles): the sums of each row over the columns of a tile;
- * negative if one of the exponents is not. Loads the shifts. */
+/* y (m, n) = exp2(a (m, k) · bᵀ * log2(e) + shift of the row), b (n, k); the exponent is
+ * rounded to bf16. sums (n / TILE_N, rows of whole tiles): the sums of each row over the columns
+ * of a tile; negative if one of the exponents is not. Loads the shifts. */
 struct Exponential {
   typedef Bf16 Element;
   static constexpr bool B_ALONG = true, HAS_MASK = false;
@@ -217,7 +217,8 @@ static __global__ void __launch_bounds__(ROW_THREADS)
   double bits = -(double)j.shift[r]; /* log2 of the factor by which e is too small */
   float hit = exp2f(-MARGIN);
   if (y >= 0) {
-    if (total >= 0x1p100f) { /* The condition is the same for all lanes. */
+    /* False for NaN, which must stay NaN. The condition is the same for all lanes. */
+    if (total >= 0x1p100f) {
       total = rescale_row(j.e + r * j.vocab, j.vocab);
       bits += RESCALE;
       hit = 0;

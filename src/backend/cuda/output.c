@@ -1,5 +1,5 @@
-/* Backend.linear_loss and its gradients: the kernels of loss_matmul.cu and two GEMMs of cuBLASLt. Depends on
- * memory.h, kernels.h. */
+/* Backend.linear_loss and its gradients: the kernels of loss_matmul.cu and two GEMMs of
+ * cuBLASLt. Depends on memory.h, kernels.h. */
 #include "backend/cuda/output.h"
 
 #include "backend/cuda/kernels.h"

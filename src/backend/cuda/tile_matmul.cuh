@@ -1,6 +1,6 @@
-/* GEMM on Hopper whose epilogue, an operation on the finished tiles, overlaps with the main loop:
- * bf16 and fp16, for linear_relu_dropout (relu_matmul_forward.cu) and its backward (relu_matmul.cu),
- * and bf16 for the exponentials of linear_loss (loss_matmul.cu).
+/* GEMM on Hopper whose epilogue, an operation on the finished tiles, overlaps with the main
+ * loop: bf16 and fp16, for linear_relu_dropout (relu_matmul_forward.cu) and its backward
+ * (relu_matmul.cu), and bf16 for the exponentials of linear_loss (loss_matmul.cu).
  *
  * Persistent blocks, warp-specialized: one thread starts the TMA loads, two warp groups multiply
  * (wgmma). The epilogue of a tile overlaps with the main loop of the next tile: the multiplying
@@ -13,7 +13,7 @@
  *   B_ALONG                 true: b is stored (n, k); false: (k, n)
  *   HAS_MASK                every tile has TILE_M rows of mask bits
  *   BAND                    the order of the tiles: see Walk
- *   LOADED, OWN             bytes of shared memory, of two tiles: loaded with the mask; its own
+ *   LOADED, OWN             bytes of shared memory, of two tiles: loaded (with the mask); its own
  *   place_lane              sets the addresses of a lane in the memory LOADED and OWN
  *   load                    starts the load of LOADED / 2 bytes of a tile
  *   Shift, get_shift        what pack needs of a tile, read before its last product is complete
@@ -53,8 +53,9 @@ struct Job {
   CUtensorMap a, b, mask; /* TMA descriptors of the operands and the mask */
   int m, n, k;
   void *y;
-  float scale;        /* factor of the elements that the mask keeps */
-  float *sums;        /* backward: (rows of tiles, n) column sums of each row of tiles */
+  float scale; /* factor of the elements that the mask keeps */
+  /* backward: (rows of tiles, n) column sums of each row of tiles; loss: see Exponential */
+  float *sums;
   const void *bias;   /* forward: (n) */
   uint8_t *kept;      /* forward: the mask to write */
   const float *shift; /* loss: (rows of whole tiles) what is added to the elements of a row */
@@ -429,8 +430,8 @@ static __device__ __forceinline__ void run_block(const Job &j) {
 
 #define BOUNDS __launch_bounds__(THREADS, 1)
 #else
-/* On GPUs other than Hopper these kernels are empty; kernel_fuses_relu detects that by the
- * smaller number of threads in the launch bounds. */
+/* On GPUs other than Hopper these kernels are empty; kernel_fuses_relu and kernel_fuses_loss
+ * detect that by the smaller number of threads in the launch bounds. */
 #define BOUNDS __launch_bounds__(32)
 #endif
 

@@ -283,6 +283,7 @@ static const OptCommand commands[] = {
 
 static Err run_command(const char *name, int argc, char **argv) {
   const OptCommand *command = opt_command(name);
+  if (!command) cmd_let_rank0_fail(); /* one error instead of one per rank */
   if (!command && name[0] == '-')
     return err_set(
         ERR_USAGE,
@@ -294,7 +295,7 @@ static Err run_command(const char *name, int argc, char **argv) {
   OptSet *opts;
   Err err = opt_parse(&opts, command, argc, argv);
   if (err) {
-    cmd_let_rank0_fail(); /* one error instead of one per rank */
+    cmd_let_rank0_fail();
     return err;
   }
   err = command->run(opts);

@@ -270,7 +270,6 @@ Err cmd_classify(OptSet *opts) {
   Job job = {.is_json = opt_flag(opts, "json"), .threshold = opt_real(opts, "threshold")};
   TRY(comm_open(&job.comm, INFER_RANK_TIMEOUT));
   cmd_introduce(job.comm);
-  comm_set_remedy(job.comm, "start it again");
   comm_report(job.comm, COMM_NO_LIMIT, "loading the model");
   Err err;
   TRY_DONE(read_columns(&job, opts));

@@ -30,8 +30,9 @@ NODISCARD Err cmd_help(OptSet *opts);
 
 #define CLUSTER_OPERANDS 10000 /* largest number of words of a command for `cluster run` */
 
-/* On ranks other than 0: waits some seconds, in which rank 0 reports an error that all ranks have and
- * mpirun ends them. Does nothing without a launcher. */
+/* On ranks other than 0: waits some seconds, in which rank 0 reports an error that all ranks have
+ * and mpirun ends them; under srun they report it after that time. Does nothing without a
+ * launcher. */
 void cmd_let_rank0_fail(void);
 /* Fails if this process is one of several ranks; for commands that run in a single process,
  * because the ranks would write the same files. Reads only environment variables: MPI_Init

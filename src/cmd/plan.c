@@ -225,8 +225,8 @@ static Err plan_model(Planning *p) {
   return plan_schedule_make(&p->schedule, p->model, r->bucket_bytes);
 }
 
-/* Sets how the ranks of one machine reach each other. NCCL sends from GPU to GPU. The host transport
- * adds up in host memory, which the ranks share; a copy reads and writes each byte. */
+/* Sets how the ranks of one machine reach each other. NCCL sends from GPU to GPU. The host
+ * transport adds up in host memory, which the ranks share; a copy reads and writes each byte. */
 static void set_local(Planning *p) {
   PlanReport *r = &p->report;
   PlanInput *in = &r->input;

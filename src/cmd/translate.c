@@ -174,7 +174,6 @@ Err cmd_translate(OptSet *opts) {
   Job job = {.scores = opt_flag(opts, "scores")};
   TRY(comm_open(&job.comm, INFER_RANK_TIMEOUT));
   cmd_introduce(job.comm);
-  comm_set_remedy(job.comm, "start it again");
   comm_report(job.comm, COMM_NO_LIMIT, "loading the model");
   Err err;
   TRY_DONE(check_options(opts));

@@ -40,7 +40,8 @@ static Err read_number(const json_t *object, const Member *m, const char *where,
                        double *value) {
   const json_t *v = find_member(object, m);
   char why[160];
-  double x = *value = json_number_value(v);
+  double x = json_number_value(v);
+  *value = x;
   if (json_is_number(v) && x >= m->least && x <= m->most && (!m->is_whole || x == floor(x)))
     return ERR_OK;
   if (!json_is_number(v))
@@ -56,7 +57,7 @@ static Err read_text(const json_t *object, const char *name, const char *where, 
                      size_t size) {
   const char *text = json_string_value(json_object_get(object, name));
   char why[64];
-  snprintf(why, sizeof why, "%s is missing or not a text", name);
+  snprintf(why, sizeof why, "%s is missing, empty or not a text", name);
   if (!text || !*text) return refuse_file(where, why);
   utf8_visible(text, out, size);
   return ERR_OK;
@@ -181,7 +182,7 @@ void plan_measurement_compute(const PlanMeasurement *m, const char *where, const
            m->has_parts ? "" : "; its parts by their FLOPs");
 }
 
-/* Rates that nothing in a measurement tells: copies in the memory of a machine (reads and writes
+/* Rates that a measurement does not contain: copies in the memory of a machine (reads and writes
  * counted), copies of a GPU to host memory, and PCIe 4.0 x16 between GPUs. */
 #define ASSUMED_COPY     10e9
 #define ASSUMED_SNAPSHOT 10e9
@@ -194,7 +195,7 @@ static PlanMachine describe_host(const PlanMeasurement *m) {
                        .snapshot_bandwidth = copy / 2};
 }
 
-/* The measured copy is in the memory of the GPU, so it does not tell how fast GPUs reach each other
+/* The measured copy is in the memory of the GPU, so it does not show how fast GPUs reach each other
  * or the host. */
 static PlanMachine describe_gpu(const PlanMeasurement *m) {
   const PlanMachine *known = plan_machine_of_device(m->device);

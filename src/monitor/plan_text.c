@@ -14,7 +14,7 @@ static const char *name_rate(char out[32], double bytes_per_second) {
 }
 
 /* Returns the bytes that the all-reduce sends of the largest bucket. */
-static uint64_t largest_bucket(const PlanInput *in) {
+static uint64_t get_largest_bucket_bytes(const PlanInput *in) {
   size_t most = 0;
   for (size_t i = 0; i < in->schedule->buckets; i++)
     if (in->schedule->size[i] > most) most = in->schedule->size[i];
@@ -29,7 +29,7 @@ static void add_model(const PlanReport *r, Str *out) {
       r->preset, str_of_count(parameters, r->model->params.total),
       str_of_bytes(bytes, (uint64_t)in->schedule->elements * (uint64_t)in->bytes_per_element),
       in->schedule->buckets, str_plural(in->schedule->buckets),
-      str_of_bytes(bucket, largest_bucket(in)));
+      str_of_bytes(bucket, get_largest_bucket_bytes(in)));
 }
 
 static const char *name_tokens(const PlanReport *r) {

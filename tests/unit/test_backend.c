@@ -264,7 +264,7 @@ static void test_algo_cache_with_too_many_entries_is_ignored(void **state) {
   assert_int_equal(w.count, 1);
   assert_non_null(strstr(w.last, p.path));
   assert_non_null(
-      strstr(w.last, "has more than 4096 entries; remove it; GEMMs are timed again"));
+      strstr(w.last, "has more than 4096 entries and will be replaced; GEMMs are timed again"));
   log_divert(NULL, NULL);
   algo_cache_free(&p);
 }
@@ -287,7 +287,7 @@ static void test_algo_cache_saves_at_most_the_limit(void **state) {
   algo_cache_free(&p);
 }
 
-/* The user has not named the file, so the advice is to remove it. */
+/* The user has not named the file, so the advice is not to name another. */
 static void test_algo_cache_unusable_file_says_remove(void **state) {
   (void)state;
   AlgoCache p;
@@ -303,7 +303,7 @@ static void test_algo_cache_unusable_file_says_remove(void **state) {
   assert_int_equal(truncate(p.path, (off_t)MAX_FILE_BYTES + 1), 0);
   p.warned = false;
   OK(algo_cache_read(&p));
-  assert_non_null(strstr(w.last, "is larger than 4194304 bytes; remove it"));
+  assert_non_null(strstr(w.last, "is larger than 4194304 bytes and will be replaced"));
   assert_int_equal(w.count, 2);
   log_divert(NULL, NULL);
   algo_cache_free(&p);

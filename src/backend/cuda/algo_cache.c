@@ -84,16 +84,19 @@ static bool has_too_many_lines(const char *text) {
   return lines > MAX_ENTRIES;
 }
 
-/* Reads the whole file. The user has never named it, so the remedy is to remove it. */
+/* Reads the whole file. The user has never named it, so the advice cannot be to name another. */
 static Err read_text(const char *path, Str *text) {
   struct stat st;
-  if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+  bool exists = stat(path, &st) == 0;
+  if (exists && !S_ISREG(st.st_mode))
     return err_set(ERR_WORK, "%s is not a regular file; remove it", path);
-  if (stat(path, &st) == 0 && (uint64_t)st.st_size > MAX_FILE_BYTES)
-    return err_set(ERR_WORK, "%s is larger than %zu bytes; remove it", path, MAX_FILE_BYTES);
+  if (exists && (uint64_t)st.st_size > MAX_FILE_BYTES)
+    return err_set(ERR_WORK, "%s is larger than %zu bytes and will be replaced", path,
+                   MAX_FILE_BYTES);
   TRY(file_read(path, MAX_FILE_BYTES, text));
   if (text->len && has_too_many_lines(text->s))
-    return err_set(ERR_WORK, "%s has more than %d entries; remove it", path, MAX_ENTRIES);
+    return err_set(ERR_WORK, "%s has more than %d entries and will be replaced", path,
+                   MAX_ENTRIES);
   return ERR_OK;
 }
 

@@ -129,7 +129,8 @@ bool beam_pool_fits(const BeamPoolSpec *x, size_t opened) {
       x->backend->memory(x->backend, &left, &all))
     return false;
   uint64_t other_caches = x->words ? 0 : opened * (bytes - fixed);
-  return 2 * (bytes + other_caches) + BEAM_POOL_STREAM_BYTES <= left;
+  uint64_t stream = opened ? BEAM_POOL_STREAM_BYTES : 0; /* the first is that of the backend */
+  return 2 * (bytes + other_caches) + stream <= left;
 }
 
 static Err open_next_stream(BeamPool *p) {

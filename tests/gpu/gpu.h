@@ -31,4 +31,12 @@ static inline int find_gpu(Backend *b, const char *precision) {
   return 0;
 }
 
+/* The same for programs whose tests open the GPU themselves. */
+static inline int check_gpu(void) {
+  Backend b;
+  int why = find_gpu(&b, "fp32");
+  if (!why) backend_close(&b);
+  return why;
+}
+
 #endif

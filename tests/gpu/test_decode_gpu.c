@@ -351,10 +351,8 @@ static void test_linear_relu_matches_linear_and_activate(void **state) {
 }
 
 int main(void) {
-  Backend b;
-  int why = find_gpu(&b, "fp32");
+  int why = check_gpu();
   if (why) return why;
-  backend_close(&b);
   make_model();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_beam_search_fp32_matches_cpu),

@@ -246,10 +246,8 @@ static void test_capture_of_host_operations_is_refused(void **state) {
 }
 
 int main(void) {
-  Backend b;
-  int why = find_gpu(&b, "fp32");
+  int why = check_gpu();
   if (why) return why;
-  backend_close(&b);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_steps_as_graphs_give_same_bits),
       cmocka_unit_test(test_update_low_precision_copy_equals_cast_weights),

@@ -261,10 +261,8 @@ static void test_transformer_step_matches_cpu(void **state) {
 }
 
 int main(void) {
-  Backend b;
-  int why = find_gpu(&b, "fp32");
+  int why = check_gpu();
   if (why) return why;
-  backend_close(&b);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_memory_copies_and_errors),
       cmocka_unit_test(test_ops_match_reference_in_all_types),

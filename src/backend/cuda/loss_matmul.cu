@@ -352,7 +352,8 @@ size_t kernel_linear_loss_kept(const LinearLoss *j) {
   return (j->in + j->rows) * sizeof(float);
 }
 
-static cudaError_t multiply(const LinearLoss *l, const LossWork *w, cudaStream_t stream) {
+static cudaError_t launch_loss_matmul(const LinearLoss *l, const LossWork *w,
+                                      cudaStream_t stream) {
   const CUtensorMapDataType kind = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   Job j = {};
   j.m = (int)l->rows;
@@ -399,7 +400,7 @@ cudaError_t kernel_linear_loss(const LinearLoss *j, float *kept, void *work,
   find_shifts<<<blocks_for(w.padded, ROW_WARPS), ROW_THREADS, 0, stream>>>(
       w.shift, (const Bf16 *)j->x, (const Bf16 *)j->w, j->target, j->rows, j->in);
   e = cudaGetLastError();
-  if (!e) e = multiply(j, &w, stream);
+  if (!e) e = launch_loss_matmul(j, &w, stream);
   if (e) return e;
   RowLoss row = {(Bf16 *)j->logits,
                  (Bf16 *)j->scaled,

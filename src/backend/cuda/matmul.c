@@ -1,6 +1,5 @@
-/* Describes GEMMs to cuBLASLt, times its algorithms and runs the fastest. cuBLASLt is
- * column-major: a row-major array (rows, n) is its matrix n x rows. Depends on cuBLASLt,
- * algo_shared.h, kernels.h. */
+/* Times the algorithms of cuBLASLt for a GEMM and runs the fastest. Depends on cuBLASLt,
+ * matmul_call.h, algo_shared.h, kernels.h. */
 #include "backend/cuda/matmul.h"
 
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/matmul_call.h"
 #include "base/log.h"
 
 #define CANDIDATES 16 /* number of algorithms requested from the heuristic */
@@ -21,24 +21,11 @@
 /* AlgoKey.type of fp8 operands, plus Fp8Scales; other values are a Type */
 #define FP8_TYPE 16
 
-/* Arguments of cublasLtMatmul except the algorithm. */
-typedef struct {
-  cublasLtMatmulDescOpaque_t how;
-  cublasLtMatrixLayoutOpaque_t a, b, c;
-  const void *pa, *pb;
-  void *pc;
-  float beta;
-} Call;
-
 typedef struct {
   cublasLtMatmulAlgo_t algorithm;
   bool fused; /* the epilogue computes the bias gradient */
   float took; /* measured time in milliseconds */
 } Candidate;
-
-static cudaDataType_t data_type(Type type) {
-  return type == TYPE_F32 ? CUDA_R_32F : type == TYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
-}
 
 /* Returns the error of a failed cuBLASLt call; `what` names the action that failed. */
 static Err report_failure(const char *what, const Matmul *x, cublasStatus_t status) {
@@ -50,114 +37,6 @@ static Err report_failure(const char *what, const Matmul *x, cublasStatus_t stat
       what, kind[x->kind], x->rows, x->in, x->out, cublasLtGetStatusString(status));
 }
 
-static cublasStatus_t set_attribute(Call *c, cublasLtMatmulDescAttributes_t what,
-                                    const void *value, size_t size) {
-  return cublasLtMatmulDescSetAttribute(&c->how, what, value, size);
-}
-
-static bool is_aligned(const void *pointer) {
-  return (uintptr_t)pointer % 16 == 0;
-}
-
-/* Returns the address to which a fused GEMM writes the bias gradient: dbias or, if the GEMM
- * accumulates or dbias is not aligned, a buffer, because the epilogue of cuBLASLt supports
- * neither. finish_bias_grad() then moves the result to dbias. */
-static float *bias_grad_target(const MatmulContext *p, const Matmul *x) {
-  return x->accumulate || !is_aligned(x->dbias) ? p->bias : x->dbias;
-}
-
-/* Sets the epilogue: adds the bias and applies ReLU (forward) or, if `fused`, computes the bias
- * gradient. */
-static cublasStatus_t describe_bias(const MatmulContext *p, const Matmul *x, bool fused,
-                                    Call *c) {
-  /* A damaged cache file may set `fused` without a bias gradient. */
-  if (!x->dbias) fused = false;
-  cublasLtEpilogue_t epilogue = fused ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_BIAS;
-  const void *bias = fused ? bias_grad_target(p, x) : x->bias;
-  int32_t type = (int32_t)(fused ? CUDA_R_32F : data_type(p->type));
-  if (x->relu) epilogue = bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
-  if (!(bias || x->relu) || (x->kind != MATMUL_FPROP && !fused)) return CUBLAS_STATUS_SUCCESS;
-  cublasStatus_t s =
-      set_attribute(c, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-  if (!bias) return s;
-  if (!s) s = set_attribute(c, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-  if (!s) s = set_attribute(c, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
-  return s;
-}
-
-/* Sets the mode of both scales. One per tensor is cuBLASLt's default. */
-static cublasStatus_t describe_scales(const MatmulContext *p, Call *c) {
-  if (p->scales == FP8_TENSOR_SCALES) return CUBLAS_STATUS_SUCCESS;
-#if MATMUL_HAS_ROW_SCALES
-  int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-  cublasStatus_t s = set_attribute(c, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode);
-  if (!s) s = set_attribute(c, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode);
-  return s;
-#else
-  (void)c;
-  return CUBLAS_STATUS_NOT_SUPPORTED;
-#endif
-}
-
-/* Replaces the operands by those in fp8. Both are contiguous along the summed dimension, the only
- * layout that cuBLASLt supports for fp8 except on compute capability 10.x. Fast accumulation (fewer bits than
- * fp32) is necessary: without it the gain over bf16 is less than the cost of converting the
- * operands. */
-static cublasStatus_t describe_fp8(const MatmulContext *p, const Matmul *x, size_t c_rows,
-                                   Call *c) {
-  size_t inner = x->kind == MATMUL_FPROP ? x->in : x->out;
-  cublasOperation_t transpose_a = CUBLAS_OP_T;
-  int8_t fast = 1;
-  /* kernel_fp8_tensor converts gradients to e5m2. */
-  bool is_wide = p->scales == FP8_TENSOR_SCALES && x->kind == MATMUL_DGRAD;
-  cudaDataType_t b_type = is_wide ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
-  const struct {
-    cublasLtMatmulDescAttributes_t what;
-    const void *value;
-    size_t size;
-  } list[] = {
-      {CUBLASLT_MATMUL_DESC_TRANSA, &transpose_a, sizeof transpose_a},
-      {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &x->fp8->w_scale, sizeof x->fp8->w_scale},
-      {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x->fp8->x_scale, sizeof x->fp8->x_scale},
-      {CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast},
-  };
-  cublasStatus_t s = describe_scales(p, c);
-  for (size_t i = 0; i < sizeof list / sizeof *list && !s; i++)
-    s = set_attribute(c, list[i].what, list[i].value, list[i].size);
-  if (!s) s = cublasLtMatrixLayoutInit(&c->a, CUDA_R_8F_E4M3, inner, c_rows, (int64_t)inner);
-  if (!s) s = cublasLtMatrixLayoutInit(&c->b, b_type, inner, x->rows, (int64_t)inner);
-  c->pa = x->fp8->w;
-  c->pb = x->fp8->x;
-  return s;
-}
-
-/* Sets *c to the description of the GEMM x. */
-static cublasStatus_t describe_call(const MatmulContext *p, const Matmul *x, bool fused,
-                                    Call *c) {
-  cublasComputeType_t compute = p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-  cudaDataType_t low = data_type(p->type), wide = x->kind == MATMUL_WGRAD ? CUDA_R_32F : low;
-  cublasOperation_t transpose_a = x->kind == MATMUL_FPROP ? CUBLAS_OP_T : CUBLAS_OP_N;
-  cublasOperation_t transpose_b = x->kind == MATMUL_WGRAD ? CUBLAS_OP_T : CUBLAS_OP_N;
-  /* As column-major matrices: x is in x rows, w is in x out, dy is out x rows. */
-  bool a_is_x = x->kind == MATMUL_WGRAD, b_is_x = x->kind == MATMUL_FPROP;
-  size_t width = b_is_x ? x->in : x->out;
-  size_t c_rows = x->kind == MATMUL_FPROP ? x->out : x->in, c_cols = a_is_x ? x->out : x->rows;
-  *c = (Call){.pa = a_is_x ? x->x : x->w,
-              .pb = b_is_x ? x->x : x->dy,
-              .pc = x->result,
-              .beta = x->accumulate ? 1 : 0};
-  cublasStatus_t s = cublasLtMatmulDescInit(&c->how, compute, CUDA_R_32F);
-  if (!s) s = set_attribute(c, CUBLASLT_MATMUL_DESC_TRANSA, &transpose_a, sizeof transpose_a);
-  if (!s) s = set_attribute(c, CUBLASLT_MATMUL_DESC_TRANSB, &transpose_b, sizeof transpose_b);
-  if (!s) s = describe_bias(p, x, fused, c);
-  if (!s)
-    s = cublasLtMatrixLayoutInit(&c->a, low, x->in, a_is_x ? x->rows : x->out, (int64_t)x->in);
-  if (!s) s = cublasLtMatrixLayoutInit(&c->b, low, width, x->rows, (int64_t)width);
-  if (!s) s = cublasLtMatrixLayoutInit(&c->c, wide, c_rows, c_cols, (int64_t)c_rows);
-  if (!s && x->fp8) s = describe_fp8(p, x, c_rows, c);
-  return s;
-}
-
 /* Computes the bias gradient, or moves or adds the one that a fused GEMM has computed. */
 static cudaError_t finish_bias_grad(const MatmulContext *p, const Matmul *x, bool fused) {
   if (!x->dbias) return cudaSuccess;
@@ -165,12 +44,12 @@ static cudaError_t finish_bias_grad(const MatmulContext *p, const Matmul *x, boo
     return kernel_column_sums(p->type, x->dbias, x->dy, x->rows, x->out, x->accumulate, p->work,
                               p->stream);
   if (x->accumulate) return kernel_add(x->dbias, p->bias, 1, x->out, p->stream);
-  if (bias_grad_target(p, x) == x->dbias) return cudaSuccess;
+  if (matmul_bias_grad_target(p, x) == x->dbias) return cudaSuccess;
   return cudaMemcpyAsync(x->dbias, p->bias, x->out * sizeof(float), cudaMemcpyDeviceToDevice,
                          p->stream);
 }
 
-static Err run_algorithm(const MatmulContext *p, const Matmul *x, Call *c, bool fused,
+static Err run_algorithm(const MatmulContext *p, const Matmul *x, MatmulCall *c, bool fused,
                          const cublasLtMatmulAlgo_t *algorithm) {
   float alpha = 1;
   cublasStatus_t s =
@@ -200,8 +79,9 @@ static AlgoKey make_key(const MatmulContext *p, const Matmul *x) {
                    .tf32 = p->tf32,
                    .bias = (x->bias || x->dbias ? 1u : 0u) | (x->relu ? 2u : 0u),
                    .add = x->accumulate,
-                   .aligned = is_aligned(x->result) && is_aligned(x->x) && is_aligned(x->w) &&
-                              is_aligned(x->dy) && is_aligned(x->bias),
+                   .aligned = matmul_is_aligned(x->result) && matmul_is_aligned(x->x) &&
+                              matmul_is_aligned(x->w) && matmul_is_aligned(x->dy) &&
+                              matmul_is_aligned(x->bias),
                    .rows = round_rows(x->rows),
                    .in = (uint32_t)x->in,
                    .out = (uint32_t)x->out};
@@ -209,7 +89,7 @@ static AlgoKey make_key(const MatmulContext *p, const Matmul *x) {
 
 /* Requests up to `max` algorithms from the heuristic, the best guess first. Returns the number
  * found; 0 is not an error. */
-static int query_heuristic(const MatmulContext *p, const Matmul *x, Call *c, int max,
+static int query_heuristic(const MatmulContext *p, const Matmul *x, MatmulCall *c, int max,
                            cublasLtMatmulHeuristicResult_t *found) {
   cublasLtMatmulPreferenceOpaque_t want;
   size_t work = MATMUL_WORK;
@@ -244,9 +124,9 @@ static int query_heuristic(const MatmulContext *p, const Matmul *x, Call *c, int
 static float time_candidate(const MatmulContext *p, const Matmul *x, const Candidate *candidate,
                             int runs) {
   cudaEvent_t from = NULL, to = NULL;
-  Call c;
+  MatmulCall c;
   float took = -1;
-  bool ran = !describe_call(p, x, candidate->fused, &c);
+  bool ran = !matmul_describe(p, x, candidate->fused, &c);
   if (cudaEventCreate(&from) || cudaEventCreate(&to)) goto done;
   cudaEventRecord(from, p->stream);
   for (int i = 0; i < runs && ran; i++)
@@ -265,7 +145,7 @@ done:
 
 /* Toggles CTA swizzling of an algorithm, which the heuristic does not propose itself. Returns
  * false if cuBLASLt does not support the result. */
-static bool toggle_cta_swizzle(const MatmulContext *p, Call *c,
+static bool toggle_cta_swizzle(const MatmulContext *p, MatmulCall *c,
                                cublasLtMatmulAlgo_t *algorithm) {
   uint32_t swizzle = 0;
   size_t size;
@@ -285,9 +165,10 @@ static bool toggle_cta_swizzle(const MatmulContext *p, Call *c,
  * with the fastest of RUNS times. Returns the new length. */
 static int collect_candidates(const MatmulContext *p, const Matmul *x, bool fused,
                               Candidate *list, int n) {
-  Call c;
+  MatmulCall c;
   cublasLtMatmulHeuristicResult_t found[CANDIDATES];
-  int asked = describe_call(p, x, fused, &c) ? 0 : query_heuristic(p, x, &c, CANDIDATES, found);
+  int asked =
+      matmul_describe(p, x, fused, &c) ? 0 : query_heuristic(p, x, &c, CANDIDATES, found);
   for (int i = 0; i < 2 * asked; i++) {
     const cublasLtMatmulHeuristicResult_t *of = &found[i / 2];
     Candidate candidate = {.algorithm = of->algo, .fused = fused, .took = -1};
@@ -372,12 +253,12 @@ static Err choose_algorithm(MatmulContext *p, const Matmul *x, AlgoEntry *entry)
 /* Returns true if cuBLASLt accepts the entry's algorithm for exactly this number of rows.
  * Streams may share the entry, so `checked` is accessed atomically. */
 static bool is_supported(const MatmulContext *p, const Matmul *x, AlgoEntry *entry) {
-  Call c;
+  MatmulCall c;
   cublasLtMatmulAlgo_t algorithm;
   cublasLtMatmulHeuristicResult_t result;
   if (__atomic_load_n(&entry->checked, __ATOMIC_RELAXED) == x->rows) return true;
   memcpy(&algorithm, entry->algorithm, sizeof algorithm);
-  if (describe_call(p, x, entry->fused, &c) ||
+  if (matmul_describe(p, x, entry->fused, &c) ||
       cublasLtMatmulAlgoCheck(p->lt, &c.how, &c.a, &c.b, &c.c, &c.c, &algorithm, &result) ||
       result.workspaceSize > MATMUL_WORK)
     return false;
@@ -449,9 +330,9 @@ static Err time_choice(MatmulContext *p, const Matmul *x, Choice *out) {
  * support. */
 static Err get_default_algo(const MatmulContext *p, const Matmul *x,
                             cublasLtMatmulAlgo_t *algorithm) {
-  Call c;
+  MatmulCall c;
   cublasLtMatmulHeuristicResult_t found;
-  cublasStatus_t s = describe_call(p, x, false, &c);
+  cublasStatus_t s = matmul_describe(p, x, false, &c);
   if (!s && (query_heuristic(p, x, &c, 1, &found) < 1 || found.state))
     s = CUBLAS_STATUS_NOT_SUPPORTED;
   if (s) return report_failure("find an algorithm for", x, s);
@@ -474,9 +355,9 @@ static Err run_empty(const MatmulContext *p, const Matmul *x) {
 }
 
 static Err run_choice(const MatmulContext *p, const Matmul *x, Choice *choice) {
-  Call c;
+  MatmulCall c;
   if (!choice->supported) TRY(get_default_algo(p, x, &choice->algorithm));
-  cublasStatus_t s = describe_call(p, x, choice->fused, &c);
+  cublasStatus_t s = matmul_describe(p, x, choice->fused, &c);
   return s ? report_failure("describe", x, s)
            : run_algorithm(p, x, &c, choice->fused, &choice->algorithm);
 }
@@ -563,9 +444,9 @@ static bool has_fp8(const MatmulContext *p, MatmulKind kind) {
               .bias = kind == MATMUL_FPROP ? p->work : NULL,
               .accumulate = kind == MATMUL_DGRAD,
               .fp8 = &fp8};
-  Call c;
+  MatmulCall c;
   cublasLtMatmulHeuristicResult_t found;
-  return !describe_call(p, &x, /*fused=*/false, &c) &&
+  return !matmul_describe(p, &x, /*fused=*/false, &c) &&
          query_heuristic(p, &x, &c, 1, &found) > 0 && !found.state;
 }
 

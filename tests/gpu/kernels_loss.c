@@ -1,6 +1,6 @@
 /* Compares the kernels of linear_loss with a host computation in double: complete and incomplete
- * tiles, one and several tiles per block, rows without a target, and rows whose target is so
- * improbable that they are rescaled. Depends on check.h. */
+ * tiles, one and several tiles per block, rows without a target, rows whose target is so
+ * improbable that they are rescaled, and NaN in the operands. Depends on check.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -261,6 +261,33 @@ static void check_loss(size_t rows, size_t vocab, size_t d, float smoothing, boo
   arrays_free();
 }
 
+/* A NaN in one row of x, or in one row of w, makes the losses NaN. Of the factors, that of the row
+ * of x is NaN, or those of all rows with a target. */
+static void check_nan(bool in_w) {
+  LossCase c;
+  BEGIN("linear_loss, NaN in %s", in_w ? "w" : "x");
+  make_case(&c, 130, 512, 512, 0.1f, false);
+  size_t d = c.j.in, nans = 0, wanted = 0;
+  Array *a = in_w ? c.w : c.x;
+  a->host[2 * d + 7] = NAN;
+  array_put(a);
+  double got[3] = {0};
+  c.j.loss = device_copy(got, sizeof got);
+  c.kept = device_scratch(kernel_linear_loss_kept(&c.j));
+  MUST(kernel_linear_loss(&c.j, c.kept, device_scratch(kernel_linear_loss_work(&c.j)), 0));
+  MUST(cudaMemcpy(got, c.j.loss, sizeof got, cudaMemcpyDeviceToHost));
+  MUST(cudaMemcpy(c.got_kept, c.kept, kernel_linear_loss_kept(&c.j), cudaMemcpyDeviceToHost));
+  expect_near(isnan(got[0]), true, 0, "smoothed sum is NaN");
+  expect_near(isnan(got[1]), true, 0, "plain sum is NaN");
+  for (size_t r = 0; r < c.j.rows; r++) {
+    nans += isnan(c.got_kept[d + r]) != 0;
+    wanted += in_w ? c.target[r] >= 0 : r == 2;
+  }
+  expect_near((double)nans, (double)wanted, 0, "rows whose factor is NaN");
+  mem_free(c.z);
+  arrays_free();
+}
+
 void loss_kernels(void) {
   if (!kernel_fuses_loss(TYPE_BF16, 4096, 1024, 1024)) return; /* only Hopper has them */
   check_loss(1, 512, 512, 0.1f, false);
@@ -271,6 +298,8 @@ void loss_kernels(void) {
   check_loss(257, 768, 2048, 0.2f, true);
   /* several bands of rows, and more tiles than blocks */
   check_loss(2600, 2048, 512, 0.1f, true);
+  check_nan(false);
+  check_nan(true);
   static const size_t refused[][3] = {
       {0, 512, 512}, {9, 512, 500}, {9, 520, 512}, {9, 448, 512}};
   for (size_t i = 0; i < COUNT(refused); i++) {

@@ -143,18 +143,38 @@ static void test_linear_relu_dropout_matches_two_operations(void **state) {
   assert_int_equal(fused, 2 * 3);
 }
 
-/* Compares linear_loss with its four operations on the same GPU: the losses, and the gradients,
- * which are added to what is in dw. */
-static void check_linear_loss(const Backend *b, const size_t shape[3], float smoothing,
-                              size_t askew) {
+/* A case of linear_loss: the label smoothing, the elements by which x is unaligned, and whether the
+ * weight gradient is added to dw or overwrites it. */
+typedef struct {
+  float smoothing;
+  size_t askew;
+  bool accumulate;
+} LossCase;
+
+/* Draws the operands of a case. The mean of each column is 0.5 or -0.5 times the deviation, so that
+ * the sums of the rows, which label smoothing needs, are a visible part of the gradients. The signs
+ * are such that the means do not shift the logits. Every fifth row of x predicts its target. */
+static void draw_loss_operands(float *x, float *w, int32_t *target, const size_t shape[3]) {
+  size_t rows = shape[0], d = shape[1], vocab = shape[2];
+  float unit = 1 / sqrtf((float)d);
+  for (size_t i = 0; i < vocab * d; i++) w[i] = (w[i] + (i & 1 ? 0.5f : -0.5f)) * unit;
+  for (size_t i = 0; i < rows * d; i++) x[i] += i & 2 ? 0.5f : -0.5f;
+  for (size_t r = 0; r < rows; r++) {
+    size_t y = r * 40503 % vocab;
+    target[r] = r % 9 == 5 ? -1 : (int32_t)y;
+    for (size_t i = 0; r % 5 == 4 && i < d; i++) x[r * d + i] = 12 * w[y * d + i];
+  }
+}
+
+/* Compares linear_loss with its four operations on the same GPU: the losses and the gradients. */
+static void check_linear_loss(const Backend *b, const size_t shape[3], LossCase c) {
   size_t rows = shape[0], d = shape[1], vocab = shape[2], all = rows + LOSS_EXTRA_ROWS;
   float *x = draw_many(rows * d + 8), *w = draw_many(vocab * d), *before = draw_many(vocab * d);
   float *dx[2], *dw[2];
   int32_t *target;
   double loss[2][3];
   ok(mem_alloc(&target, rows, sizeof *target));
-  for (size_t r = 0; r < rows; r++) target[r] = r % 9 == 5 ? -1 : (int32_t)(r * 40503 % vocab);
-  for (size_t i = 0; i < vocab * d; i++) w[i] *= 1 / sqrtf((float)d);
+  draw_loss_operands(x + c.askew, w, target, shape);
   const char *x_at = upload(b, x, rows * d + 8, true);
   void *w_at = upload(b, w, vocab * d, true), *target_at = upload_ints(b, target, rows),
        *logits, *scaled, *dx_at;
@@ -165,15 +185,15 @@ static void check_linear_loss(const Backend *b, const size_t shape[3], float smo
     LinearLoss j = {.rows = rows,
                     .in = d,
                     .vocab = vocab,
-                    .x = x_at + askew * type_size(b->type),
+                    .x = x_at + c.askew * type_size(b->type),
                     .w = w_at,
                     .target = target_at,
-                    .smoothing = smoothing,
+                    .smoothing = c.smoothing,
                     .scale = 2,
                     .logits = logits,
                     .scaled = scaled,
                     .dx = dx_at,
-                    .accumulate = true};
+                    .accumulate = c.accumulate};
     dx[way] = draw_many(rows * d);
     dw[way] = draw_many(vocab * d);
     j.dw = upload(b, before, vocab * d, false);
@@ -184,9 +204,9 @@ static void check_linear_loss(const Backend *b, const size_t shape[3], float smo
       b->linear_loss_dw(b, &j);
     } else {
       b->linear(b, logits, j.x, w_at, NULL, rows, d, vocab);
-      b->loss(b, logits, j.loss, target_at, rows, vocab, smoothing, j.scale);
+      b->loss(b, logits, j.loss, target_at, rows, vocab, c.smoothing, j.scale);
       b->linear_dx(b, dx_at, logits, w_at, rows, d, vocab, false);
-      b->linear_dw(b, j.dw, NULL, logits, j.x, rows, d, vocab, true);
+      b->linear_dw(b, j.dw, NULL, logits, j.x, rows, d, vocab, c.accumulate);
     }
     ok(b->get(b, loss[way], j.loss, sizeof loss[way]));
     download(b, dx[way], dx_at, rows * d, true);
@@ -196,6 +216,7 @@ static void check_linear_loss(const Backend *b, const size_t shape[3], float smo
   /* Both ways round the logits, or their distance from the target's, and their gradient. */
   double off = apart(dx[0], dx[1], rows * d), dw_off = apart(dw[0], dw[1], vocab * d);
   bool near = fabs(loss[0][2] - loss[1][2]) <= 2 + (double)rows / 200;
+  assert_true(loss[1][2] > (double)rows / 8); /* the rows that predict their target */
   for (int i = 0; i < 2; i++) near = near && fabs(loss[0][i] / loss[1][i] - 1) < 1e-3;
   if (!(off < 4 * rounding[b->type] && dw_off < 4 * rounding[b->type] && near))
     fail_msg(
@@ -220,11 +241,14 @@ static void test_linear_loss_matches_four_operations(void **state) {
     assert_false(b.fuses_loss(&b, 100, 512, 512)); /* too small for the fused kernel */
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
       if (!b.fuses_loss(&b, shape[i][0], shape[i][1], shape[i][2])) continue;
-      check_linear_loss(&b, shape[i], 0.1f, 0);
-      check_linear_loss(&b, shape[i], 0, 0);
+      check_linear_loss(&b, shape[i], (LossCase){.smoothing = 0.1f, .accumulate = true});
+      check_linear_loss(&b, shape[i], (LossCase){.smoothing = 0.1f, .accumulate = false});
+      check_linear_loss(&b, shape[i], (LossCase){.smoothing = 0, .accumulate = true});
       fused++;
     }
-    if (fused) check_linear_loss(&b, shape[0], 0.1f, 1);
+    if (fused)
+      check_linear_loss(&b, shape[0],
+                        (LossCase){.smoothing = 0.1f, .askew = 1, .accumulate = true});
     backend_close(&b);
   }
   if (fused == 0) skip(); /* only Hopper GPUs have the fused kernel */

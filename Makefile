@@ -149,7 +149,7 @@ gpu_tests := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/test_*.c))
 $(BUILD)/tests/gpu/%.c.o: CFLAGS += $(CUDA_CFLAGS)$(if $(CUDA_AS), -DCUDA_AS=$(CUDA_AS))
 $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $< $(whole) $(LDLIBS) -lcmocka -o $@
-$(BUILD)/tests/gpu/test_kernels: $(patsubst %,$(BUILD)/tests/gpu/%.c.o,test_kernels check kernels_speed kernels_decode kernels_fp8 kernels_relu kernels_head kernels_loss kernels_sums) \
+$(BUILD)/tests/gpu/test_kernels: $(patsubst %,$(BUILD)/tests/gpu/%.c.o,test_kernels check kernels_speed kernels_attention kernels_decode kernels_fp8 kernels_relu kernels_head kernels_loss kernels_sums) \
   $(filter %.cu.o,$(cuda_obj)) $(BUILD)/libtrireme.a
 	$(call say,LINK)$(CXX) -pthread $(PROBED_OPENMP) $(LDFLAGS) $^ $(CUDA_LIBS) $(LDLIBS) -o $@
 # For tests of several ranks on one GPU: a stand-in for NCCL, and a plug-in that gives each process a

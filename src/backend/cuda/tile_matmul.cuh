@@ -41,10 +41,10 @@
 #define STAGE_BYTES (A_BYTES + B_BYTES)
 #define BOX_BYTES   (TILE_K * TILE_K * 2)
 #define BITS_BYTES  (TILE_M * TILE_N / 8)
-#define STAND_BYTES (16 * 32 * 2) /* bytes of a transposed part of a tile, per warp */
+#define PART_BYTES  (16 * 32 * 2) /* bytes of a transposed part of a tile, per warp */
 /* bytes of shared memory of a kernel, without LOADED and OWN of its epilogue */
 #define PIPE_BYTES \
-  (1024 + STAGES * STAGE_BYTES + 2 * BITS_BYTES + WARPS * STAND_BYTES + 2 * (STAGES + 2) * 8)
+  (1024 + STAGES * STAGE_BYTES + 2 * BITS_BYTES + WARPS * PART_BYTES + 2 * (STAGES + 2) * 8)
 
 #if HAS_TENSOR_MAPS
 
@@ -64,10 +64,10 @@ struct Job {
 #if HAS_WGMMA
 
 /* Addresses in shared memory: stages of a and b; the mask of two tiles, a byte per eight
- * elements in rows of 32 bytes; what the epilogue loads and has; one part per warp ("stand"),
- * in which it is transposed from wgmma order to rows; barriers. */
+ * elements in rows of 32 bytes; what the epilogue loads and has; one part per warp, in which it
+ * is transposed from wgmma order to rows (`parts`); barriers. */
 struct Shared {
-  uint32_t stages, bits, loaded, own, stand, full, empty, bits_full, bits_empty;
+  uint32_t stages, bits, loaded, own, parts, full, empty, bits_full, bits_empty;
   uint32_t rows; /* the rows of a that this warp group multiplies, in the first stage */
 };
 
@@ -219,24 +219,24 @@ struct Lane {
   /* addresses for store_tiles; addresses of the lane's chunks for reading */
   uint32_t put[2], get[2];
   uint32_t bits, loaded, own; /* addresses in the first of two buffers; the epilogue's: see E */
-  uint32_t shift;
+  uint32_t mask_shift; /* moves the bits of the lane to the highest bits of their bytes */
   Factor scale;
 };
 
 template <typename E>
 static __device__ __forceinline__ Lane make_lane(const Job &j, const Shared &s) {
   uint32_t warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-  uint32_t stand = s.stand + warp * STAND_BYTES;
+  uint32_t parts = s.parts + warp * PART_BYTES;
   Lane l;
 #pragma unroll
   for (uint32_t i = 0; i < 2; i++) {
     uint32_t row = lane % 16, eight = 2 * i + lane / 16;
-    l.put[i] = stand + row * 64 + (eight ^ row / 2 % 4) * 16;
+    l.put[i] = parts + row * 64 + (eight ^ row / 2 % 4) * 16;
     row = 8 * i + g;
-    l.get[i] = stand + row * 64 + (q ^ row / 2 % 4) * 16;
+    l.get[i] = parts + row * 64 + (q ^ row / 2 % 4) * 16;
   }
   l.bits = s.bits + (warp * 16 + g) * 32;
-  l.shift = 6 - 2 * q;
+  l.mask_shift = 6 - 2 * q;
   l.scale = split_factor<typename E::Element>(j.scale);
   l.loaded = l.own = 0;
   E::place_lane(l, s, warp, g, q);
@@ -268,7 +268,7 @@ struct Bits {
 template <int P>
 static __device__ __forceinline__ Bits get_bits(const Lane &l, const Tile &t, int half) {
   uint32_t kept = get4(t.bits_at + half * 8 * 32 + P * 4);
-  uint32_t second = kept << l.shift;
+  uint32_t second = kept << l.mask_shift;
   return {second << 1, second};
 }
 
@@ -399,10 +399,10 @@ template <typename E, int SPREAD>
 static __device__ __forceinline__ void run_block(const Job &j) {
   extern __shared__ char shared[];
   uint32_t stages = (shared_at(shared) + 1023) & ~1023u, bits = stages + STAGES * STAGE_BYTES;
-  uint32_t loaded = bits + 2 * BITS_BYTES, own = loaded + E::LOADED, stand = own + E::OWN;
-  uint32_t full = stand + WARPS * STAND_BYTES, empty = full + STAGES * 8;
+  uint32_t loaded = bits + 2 * BITS_BYTES, own = loaded + E::LOADED, parts = own + E::OWN;
+  uint32_t full = parts + WARPS * PART_BYTES, empty = full + STAGES * 8;
   uint32_t bits_full = empty + STAGES * 8;
-  Shared s = {stages, bits, loaded, own, stand, full, empty, bits_full, bits_full + 16, stages};
+  Shared s = {stages, bits, loaded, own, parts, full, empty, bits_full, bits_full + 16, stages};
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) {
       barrier_init(s.full + i * 8, 1);

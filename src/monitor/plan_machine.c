@@ -60,21 +60,24 @@ static const PlanMachine machines[] = {
 
 /* Steps that were measured (bench/RESULTS.md, "Training step on one GPU"): batches of 25,600 tokens
  * by `bench train`, of 8,192 by `train`; a vocabulary of VOCAB. `tokens` are real target tokens of a step, rate
- * times step time. The ratio to the roofline of the same batch scales other batches. `elsewhere` is the step
- * of an earlier version, without the loss and the forward ReLU in the epilogues of GEMMs, which only Hopper GPUs
- * have: its ratio is used for other machines. */
-#define VOCAB 32768
+ * times step time. The ratio to the roofline of the same batch scales other batches. `unfused_seconds` is the step
+ * of an earlier version, without the loss and the forward ReLU in the epilogues of GEMMs. They need a Hopper GPU, 16
+ * bits and a vocabulary that is a multiple of FUSED_VOCAB; its ratio is used for what does not have them. */
+#define VOCAB       32768
+#define FUSED_VOCAB 256
 typedef struct {
   const char *machine, *preset;
   PlanPrecision precision;
-  double tokens, seconds, elsewhere;
+  double tokens, seconds, unfused_seconds;
 } Measured;
 
 static const Measured measured[] = {
-    {"h200", "base", PLAN_BF16, 25542, 21.0e-3, 22.0e-3},
+    {"h200", "base", PLAN_BF16, 25552, 21.0e-3, 22.0e-3},
     {"h200", "base", PLAN_BF16, 8173, 6.2e-3, 6.2e-3},
-    {"h200", "big", PLAN_BF16, 25585, 59.1e-3, 60.9e-3},
-    {"h200", "big", PLAN_FP8, 25576, 52.8e-3, 54.9e-3},
+    {"h200", "big", PLAN_BF16, 25566, 59.1e-3, 60.9e-3},
+    {"h200", "big", PLAN_FP8, 25574, 52.8e-3, 54.9e-3},
+    {"h200", "small", PLAN_BF16, 25479, 7.8e-3, 7.8e-3},
+    {"h200", "tiny", PLAN_BF16, 25460, 5.4e-3, 5.4e-3},
 };
 #define MEASURED (sizeof measured / sizeof *measured)
 
@@ -181,9 +184,8 @@ static const Measured *find_measured(const char *machine, const char *preset,
   return best;
 }
 
-/* Computes the measured time divided by the roofline of the measured machine, model and batch, for a
- * plan on `machine`. */
-static Err compute_ratio(const Measured *m, const char *machine, double *ratio) {
+/* Computes the measured time divided by the roofline of the measured machine, model and batch. */
+static Err compute_ratio(const Measured *m, bool is_fused, double *ratio) {
   ModelConfig config;
   Model *model;
   Backend stand_in = {.name = "plan"};
@@ -192,7 +194,7 @@ static Err compute_ratio(const Measured *m, const char *machine, double *ratio) 
   ModelSpec spec = {.config = &config, .backend = &stand_in, .capacity = 1, .training = true};
   TRY(model_plan(&model, &spec));
   PlanRoofline r = plan_roofline(plan_machine_find(m->machine), m->precision, model, &batch);
-  double seconds = strcmp(m->machine, machine) == 0 ? m->seconds : m->elsewhere;
+  double seconds = is_fused ? m->seconds : m->unfused_seconds;
   *ratio = seconds / (r.output + r.layers + r.update);
   model_free(model);
   return ERR_OK;
@@ -206,8 +208,8 @@ Err plan_machine_compute(const PlanMachine *m, PlanPrecision precision, const ch
   double ratio = 1;
   uint64_t vocab = model->config.family->shape(&model->config).vocab;
   bool is_other_vocab = vocab != VOCAB;
+  TRY(compute_ratio(near, c->is_measured && vocab % FUSED_VOCAB == 0, &ratio));
   c->is_measured = c->is_measured && !is_other_vocab;
-  TRY(compute_ratio(near, m->name, &ratio));
   c->forward = ratio * (r.output + r.layers / 3);
   c->backward = ratio * r.layers * 2 / 3;
   c->update = ratio * r.update;

@@ -372,17 +372,26 @@ static void test_schedule_embedding_is_complete_last(void **state) {
   model_free(model);
 }
 
-static void test_machine_measured_step_is_reproduced(void **state) {
+static void test_machine_measured_steps_are_reproduced(void **state) {
   (void)state;
-  Model *model = plan_preset("base");
-  PlanCompute c;
-  PlanBatch batch = {{25542, 25542}};
-  assert_int_equal(
-      plan_machine_compute(plan_machine_find("h200"), PLAN_BF16, "base", model, &batch, &c),
-      ERR_OK);
-  assert_near(c.forward + c.backward + c.update, 21.0e-3, 1e-9);
-  assert_true(c.is_measured);
-  model_free(model);
+  static const struct {
+    const char *preset;
+    PlanPrecision precision;
+    double tokens, seconds;
+  } steps[] = {{"base", PLAN_BF16, 25552, 21.0e-3}, {"base", PLAN_BF16, 8173, 6.2e-3},
+               {"big", PLAN_BF16, 25566, 59.1e-3},  {"big", PLAN_FP8, 25574, 52.8e-3},
+               {"small", PLAN_BF16, 25479, 7.8e-3}, {"tiny", PLAN_BF16, 25460, 5.4e-3}};
+  for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+    Model *model = plan_preset(steps[i].preset);
+    PlanCompute c;
+    PlanBatch batch = {{steps[i].tokens, steps[i].tokens}};
+    assert_int_equal(plan_machine_compute(plan_machine_find("h200"), steps[i].precision,
+                                          steps[i].preset, model, &batch, &c),
+                     ERR_OK);
+    assert_near(c.forward + c.backward + c.update, steps[i].seconds, 1e-9);
+    assert_true(c.is_measured);
+    model_free(model);
+  }
 }
 
 /* By hand, base on a T4 in fp32, 1,000 tokens: 6 * 1000 * 60.8e6 FLOP at 0.6 * 8.1 TFLOP/s, and
@@ -544,7 +553,7 @@ int main(void) {
       cmocka_unit_test(test_predict_efficiency_never_grows_with_machines),
       cmocka_unit_test(test_schedule_of_base_covers_all_gradients_in_order),
       cmocka_unit_test(test_schedule_embedding_is_complete_last),
-      cmocka_unit_test(test_machine_measured_step_is_reproduced),
+      cmocka_unit_test(test_machine_measured_steps_are_reproduced),
       cmocka_unit_test(test_machine_roofline_by_hand),
       cmocka_unit_test(test_machine_without_the_precision_lists_those_it_has),
       cmocka_unit_test(test_measurement_parts_are_scaled_to_the_step),

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/out.h"
+#include "base/thread.h"
 #include "base/utf8.h"
 #include "cmd/bench_batches.h"
 #include "cmd/cmd.h"
@@ -26,7 +27,7 @@
 #define DEFAULT_LATENCY 25e-6 /* seconds of a message between machines */
 #define MEMORY_LATENCY  20e-6 /* seconds of a message between ranks through host memory */
 #define ADAM_MOMENTS    2
-#define MOST_PROCESSES  256 /* that --machine this starts at once */
+#define CORE_PROCESSES  4 /* that --machine this starts at most, per core */
 
 typedef struct {
   const OptSet *opts;
@@ -131,12 +132,12 @@ static Err measure_this(Planning *p) {
                    "--machine this is measured with one number of ranks; pass one number to "
                    "--gpus instead of %zu",
                    p->gpus.count);
-  if (measure.ranks > MOST_PROCESSES)
+  if (measure.ranks > CORE_PROCESSES * thread_cores())
     return err_set(
         ERR_USAGE,
-        "--machine this starts a process for each of the --gpus, and %d are too many; "
-        "pass at most %d",
-        measure.ranks, MOST_PROCESSES);
+        "--machine this starts a process for each of the --gpus, and %d are too many for %d "
+        "cores; pass at most %d",
+        measure.ranks, thread_cores(), CORE_PROCESSES * thread_cores());
   return plan_measure(&measure, &p->measurement);
 }
 

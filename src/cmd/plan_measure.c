@@ -91,22 +91,34 @@ static Err start_worker(Worker *w, const PlanMeasureSpec *s, const char *dir, in
   return err;
 }
 
-/* Waits for the process and returns its exit status, or -1 if a signal ended it. */
+/* Waits for the process and returns its status. */
 static int wait_for_worker(Worker *w) {
   int status = 0;
   while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR) continue;
   w->pid = 0;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return status;
+}
+
+static Err check_status(int status) {
+  if (WIFSIGNALED(status))
+    return err_set(
+        ERR_WORK,
+        "cannot measure this machine: 'trireme bench train' was ended by signal %d (%s)%s",
+        WTERMSIG(status), strsignal(WTERMSIG(status)),
+        WTERMSIG(status) == SIGKILL
+            ? "; if memory is short, pass smaller --gpus or --batch-tokens"
+            : "");
+  if (WEXITSTATUS(status) != 0)
+    return err_set(ERR_WORK,
+                   "cannot measure this machine: 'trireme bench train' ended with status %d; "
+                   "its message is above",
+                   WEXITSTATUS(status));
+  return ERR_OK;
 }
 
 static Err read_result(Worker *w, PlanMeasurement *m) {
   Str text = {0};
-  int status = wait_for_worker(w);
-  if (status != 0)
-    return err_set(ERR_WORK,
-                   "cannot measure this machine: 'trireme bench train' ended with status %d; "
-                   "its message is above",
-                   status);
+  TRY(check_status(wait_for_worker(w)));
   Err err = file_read(w->path, MOST_OUTPUT, &text);
   if (!err) err = plan_measurement_parse(str_text(&text), text.len, "this machine", m);
   str_free(&text);

@@ -160,28 +160,52 @@ PlanRoofline plan_roofline(const PlanMachine *m, PlanPrecision precision, const 
       .update = update_bytes / m->memory_bandwidth};
 }
 
-/* Finds the measurement of this machine, preset and precision, otherwise the most similar. Among
- * several of the same machine, preset and precision that of the nearest batch size counts; for others
- * the first, because the gain of small batches depends on the machine's cache. */
-static const Measured *find_measured(const char *machine, const char *preset,
-                                     PlanPrecision precision, double tokens, bool *is_exact) {
-  enum { EXACT = 4 + 2 + 1 };
+/* The measurements that a prediction is based on. */
+typedef struct {
+  const Measured *near;
+  const Measured *other; /* Batches of `near` and `other` enclose the predicted one; or NULL. */
+  double weight;         /* of the other in the ratio */
+  bool is_exact;         /* They have the machine, preset and precision that are asked for. */
+} Basis;
+
+/* Returns a measurement of this machine, preset and precision, otherwise the most similar: then the
+ * first, because the gain of small batches depends on the machine's cache. */
+static const Measured *find_similar(const char *machine, const char *preset,
+                                    PlanPrecision precision, bool *is_exact) {
   const Measured *best = &measured[0];
   int most = -1;
-  double nearest = INFINITY;
   for (size_t i = 0; i < MEASURED; i++) {
     const Measured *c = &measured[i];
-    double distance = fabs(log(tokens / c->tokens));
     int same = 4 * (c->precision == precision) + 2 * (strcmp(c->preset, preset) == 0) +
                (strcmp(c->machine, machine) == 0);
-    bool is_nearer = same == EXACT && distance < nearest;
-    if (same < most || (same == most && !is_nearer)) continue;
+    if (same <= most) continue;
     most = same;
-    nearest = distance;
     best = c;
   }
-  *is_exact = most == EXACT;
+  *is_exact = most == 4 + 2 + 1;
   return best;
+}
+
+/* Finds what a batch of so many target tokens is based on. Between two batches that were measured the
+ * ratio is interpolated over the logarithm of the tokens. */
+static Basis find_basis(const char *machine, const char *preset, PlanPrecision precision,
+                        double tokens) {
+  Basis b = {0};
+  b.near = find_similar(machine, preset, precision, &b.is_exact);
+  if (!b.is_exact) return b;
+  const Measured *below = NULL, *above = NULL;
+  for (size_t i = 0; i < MEASURED; i++) {
+    const Measured *c = &measured[i];
+    if (c->precision != precision || strcmp(c->preset, preset) || strcmp(c->machine, machine))
+      continue;
+    if (c->tokens <= tokens && (!below || c->tokens > below->tokens)) below = c;
+    if (c->tokens >= tokens && (!above || c->tokens < above->tokens)) above = c;
+  }
+  b.near = below ? below : above;
+  if (!below || !above || below == above) return b;
+  b.other = above;
+  b.weight = log(tokens / below->tokens) / log(above->tokens / below->tokens);
+  return b;
 }
 
 /* Computes the measured time divided by the roofline of the measured machine, model and batch. */
@@ -200,23 +224,40 @@ static Err compute_ratio(const Measured *m, bool is_fused, double *ratio) {
   return ERR_OK;
 }
 
+static Err compute_basis_ratio(const Basis *b, bool is_fused, double *ratio) {
+  double other = 0;
+  TRY(compute_ratio(b->near, is_fused, ratio));
+  if (!b->other) return ERR_OK;
+  TRY(compute_ratio(b->other, is_fused, &other));
+  *ratio += b->weight * (other - *ratio);
+  return ERR_OK;
+}
+
+static void describe_measured(const Basis *b, char *out, size_t size) {
+  char other[64] = "";
+  if (b->other)
+    snprintf(other, sizeof other, " and %.1f ms for %.0f", 1e3 * b->other->seconds,
+             b->other->tokens);
+  snprintf(out, size,
+           "measured: bench/RESULTS.md, %.1f ms for %.0f%s target tokens, %s to this batch",
+           1e3 * b->near->seconds, b->near->tokens, other,
+           b->other ? "interpolated" : "scaled");
+}
+
 Err plan_machine_compute(const PlanMachine *m, PlanPrecision precision, const char *preset,
                          const Model *model, const PlanBatch *batch, PlanCompute *c) {
   PlanRoofline r = plan_roofline(m, precision, model, batch);
-  const Measured *near =
-      find_measured(m->name, preset, precision, batch->tokens[1], &c->is_measured);
+  Basis b = find_basis(m->name, preset, precision, batch->tokens[1]);
   double ratio = 1;
   uint64_t vocab = model->config.family->shape(&model->config).vocab;
   bool is_other_vocab = vocab != VOCAB;
-  TRY(compute_ratio(near, c->is_measured && vocab % FUSED_VOCAB == 0, &ratio));
-  c->is_measured = c->is_measured && !is_other_vocab;
+  TRY(compute_basis_ratio(&b, b.is_exact && vocab % FUSED_VOCAB == 0, &ratio));
+  c->is_measured = b.is_exact && !is_other_vocab;
   c->forward = ratio * (r.output + r.layers / 3);
   c->backward = ratio * r.layers * 2 / 3;
   c->update = ratio * r.update;
   if (c->is_measured) {
-    snprintf(c->source, sizeof c->source,
-             "measured: bench/RESULTS.md, %.1f ms for %.0f target tokens, scaled to this batch",
-             1e3 * near->seconds, near->tokens);
+    describe_measured(&b, c->source, sizeof c->source);
     return ERR_OK;
   }
   char clock[64] = "";
@@ -227,6 +268,7 @@ Err plan_machine_compute(const PlanMachine *m, PlanPrecision precision, const ch
   snprintf(
       c->source, sizeof c->source,
       "assumed: %.2f times the roofline of the data sheet%s; measured for %s in %s on %s%s",
-      ratio, clock, near->preset, plan_precision_names[near->precision], near->machine, with);
+      ratio, clock, b.near->preset, plan_precision_names[b.near->precision], b.near->machine,
+      with);
   return ERR_OK;
 }

@@ -101,6 +101,17 @@ write_measurement() {
   [[ "$output" == *"(assumed: 1.45 times the roofline of the data sheet; measured for base in bf16 on h200)"* ]]
 }
 
+@test "between two measured batch sizes the step is interpolated" {
+  # step TOKENS: its microseconds on an H200
+  step() { "$TRIREME" plan --machine h200 --batch-tokens "$1" | awk '$1 == 1 && $3 == 1 { print int(1000 * $NF + 0.5); exit }'; }
+  near "$(step 8173)" 6200 1
+  near "$(step 8200)" "$(step 8173)" 1
+  near "$(step 14464)" "$(step 14336)" 2
+  near "$(step 25540)" 21000 1
+  run "$TRIREME" plan --machine h200 --batch-tokens 14336
+  [[ "$output" == *"6.2 ms for 8173 and 21.0 ms for 25552 target tokens, interpolated to this batch)"* ]]
+}
+
 @test "--shard-optimizer: NCCL gathers weights in 16 bits where the run computes in them, and norms in fp32 too" {
   # sent OPTION…: bytes that each of two machines sends in a step
   sent() {
@@ -326,7 +337,7 @@ write_measurement() {
   [[ "$output" == *"65536 machines of 65536 GPUs are 4294967296 ranks"* ]]
   run "$TRIREME" plan --machine this --gpus 65536
   [ "$status" -eq 2 ]
-  [[ "$output" == *"pass at most 256"* ]]
+  [[ "$output" == *"65536 are too many for "*" cores; pass at most "* ]]
   run "$TRIREME" plan --machine this --gpus 1,2
   [ "$status" -eq 2 ]
   [[ "$output" == *"pass one number to --gpus"* ]]

@@ -17,12 +17,14 @@ static atomic_bool is_announced;
 /* The messages that are printed at the first and the second signal; or NULL. */
 static const char *const *_Atomic answers;
 static const char *const *usual; /* The messages set by stop_watch_twice. */
+/* Set by stop_answer_nothing. Not a change of `answers`: the main thread may replace those later. */
+static atomic_bool is_silent;
 
 /* Handles the signals that request a stop. SIGINT, SIGTERM and SIGUSR1 are blocked during the
  * call. */
 static void handle_signal(int signal_number) {
   int error = errno;
-  const char *const *answer = answers;
+  const char *const *answer = is_silent ? NULL : answers;
   int most = answer ? 2 : 1;
   if (signal_number == SIGUSR1 && asked) return;
   if (signal_number != SIGUSR1 && is_announced) {
@@ -33,7 +35,7 @@ static void handle_signal(int signal_number) {
     return;
   }
   is_announced = signal_number == SIGUSR1;
-  if (asked == most) {
+  if (asked >= most) {
     signal(signal_number, SIG_DFL);
     /* The signal is blocked now and ends the process when the handler returns. */
     raise(signal_number);
@@ -68,6 +70,10 @@ void stop_watch_twice(const char *const answer[2]) {
 
 void stop_answer_with(const char *const answer[2]) {
   answers = answer ? answer : usual;
+}
+
+void stop_answer_nothing(void) {
+  is_silent = true;
 }
 
 void stop_unwatch(void) {

@@ -15,6 +15,10 @@ void stop_watch_twice(const char *const answer[2]);
 /* Replaces both messages during work that reacts differently to a signal; NULL restores the
  * messages of stop_watch_twice. */
 void stop_answer_with(const char *const answer[2]);
+/* From now on the handler prints nothing, and the second SIGINT or SIGTERM ends the program. For a
+ * process that is about to end because of an error: it keeps no promise of these messages. Any
+ * thread may call it. */
+void stop_answer_nothing(void);
 void stop_unwatch(void); /* Removes the signal handler: the signals end the program again. */
 bool stop_asked(void);   /* Returns true if a stop signal has arrived. */
 /* Returns true if a second stop signal has arrived. The caller should then skip work that a

@@ -1,6 +1,6 @@
 /* trireme plan: time, cost and memory of a training run on machines that need not be here. Reads
  * options, data set and measurements; monitor/plan.h has the formulas. Depends on monitor/plan,
- * train/fit, data/dataset. */
+ * train/fit, train/pieces, data/dataset. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +16,7 @@
 #include "data/dataset.h"
 #include "monitor/plan_report.h"
 #include "train/fit.h"
+#include "train/pieces.h"
 
 #define MOST_JSON     ((size_t)1 << 20) /* bytes of a measurement */
 #define DEFAULT_BATCH 4096              /* tokens, as of train */
@@ -281,14 +282,12 @@ static Err set_network(Planning *p) {
   return ERR_OK;
 }
 
-/* NCCL gathers all weights in the type that forward and backward read, and in fp32 those that
- * they read in fp32. The host gathers all of them in fp32. */
 static void set_sharding(Planning *p) {
   PlanInput *in = &p->report.input;
-  bool is_low = in->is_nccl && p->stand_in.type != TYPE_F32;
+  GatheredWeights g = pieces_gathered(&p->model->params, p->stand_in.type, in->is_nccl);
   in->is_sharded = opt_flag(p->opts, "shard-optimizer");
-  in->weight_bytes = (int)(is_low ? type_size(p->stand_in.type) : sizeof(float));
-  in->full_elements = is_low ? params_count_full(&p->model->params) : 0;
+  in->weight_bytes = (int)g.width;
+  in->full_elements = g.full_elements;
 }
 
 static void set_input(Planning *p) {

@@ -186,6 +186,8 @@ bool heartbeat_receive(Heartbeats *h, int r, double now) {
   bool done = false;
   if (h->group->transport->test(&p->receive, &done) || !done) return false;
   if (p->incoming.kind == HEARTBEAT_FAILED) {
+    /* The end of rank r makes mpirun send SIGTERM: no step is finished and saved. */
+    stop_answer_nothing();
     await_error(h, r);
     end_rank(h);
   }
@@ -256,6 +258,7 @@ void heartbeat_fail(Heartbeats *h, const char *fmt, ...) {
   va_start(args, fmt);
   vsnprintf(text, sizeof text, fmt, args);
   va_end(args);
+  stop_answer_nothing();
   log_error("%s", text);
   heartbeat_send_failure(h);
   end_rank(h);

@@ -60,9 +60,12 @@ static const json_t *get_value(const HfConfig *hf, const char *key) {
   return json_is_null(value) ? NULL : value;
 }
 
-const char *hf_text(const HfConfig *hf, const char *key, const char *fallback) {
-  const char *text = json_string_value(get_value(hf, key));
-  return text ? text : fallback;
+Err hf_text(const HfConfig *hf, const char *key, const char *fallback, const char **text) {
+  const json_t *j = get_value(hf, key);
+  if (j && !json_is_string(j))
+    return err_set(ERR_WORK, "%s: \"%s\" must be a string", hf->path, key);
+  *text = j ? json_string_value(j) : fallback;
+  return ERR_OK;
 }
 
 Err hf_int(const HfConfig *hf, const char *key, int min, int max, int fallback, int *value) {
@@ -97,21 +100,28 @@ Err hf_flag(const HfConfig *hf, const char *key, bool fallback, bool *value) {
 }
 
 Err hf_read_max_length(const char *dir, int *length) {
+  static const char key[] = "model_max_length";
   HfConfig hf;
   char path[FILE_PATH_MAX];
   *length = INT_MAX;
   TRY(file_join(path, dir, "tokenizer_config.json"));
   if (!place_exists(path)) return ERR_OK;
   TRY(hf_open_file(&hf, dir, "tokenizer_config.json", CONFIG_LIMIT, /*reals=*/true));
-  double found = json_number_value(get_value(&hf, "model_max_length"));
+  const json_t *j = get_value(&hf, key);
+  bool is_number = !j || json_is_number(j);
+  double found = json_number_value(j);
   hf_close(&hf);
+  if (!is_number) return err_set(ERR_WORK, "%s: \"%s\" must be a number", path, key);
   if (found >= 4 && found < INT_MAX)
     *length = (int)found; /* room for special tokens and one more */
   return ERR_OK;
 }
 
-const char *hf_architecture(const HfConfig *hf) {
-  return json_string_value(json_array_get(get_value(hf, "architectures"), 0));
+Err hf_architecture(const HfConfig *hf, const char **name) {
+  const json_t *list = get_value(hf, "architectures"), *first = json_array_get(list, 0);
+  *name = json_string_value(first);
+  if (!list || (json_is_array(list) && (!first || *name))) return ERR_OK;
+  return err_set(ERR_WORK, "%s: \"architectures\" must be an array of strings", hf->path);
 }
 
 Err hf_count_labels(const HfConfig *hf, int *labels) {
@@ -157,8 +167,12 @@ Err hf_print_labels(const HfConfig *hf, int labels, Str *out) {
   for (int i = 0; i < labels && !err; i++) {
     char key[16];
     snprintf(key, sizeof key, "%d", i);
-    const char *name = json_string_value(json_object_get(names, key));
-    if (names) err = check_label(hf, i, name, &seen);
+    const json_t *j = json_object_get(names, key);
+    const char *name = json_string_value(j);
+    if (j && !name)
+      err = err_set(ERR_WORK, "%s: label %d of \"id2label\" must be a string", hf->path, i);
+    else if (names)
+      err = check_label(hf, i, name, &seen);
     str_addf(out, "%s%s\n", name ? "" : "LABEL_", name ? name : key);
   }
   stringmap_free(&seen);

@@ -1,6 +1,6 @@
-/* Reads config.json, and other JSON files, of a directory that Hugging Face transformers wrote. Errors
- * name the file, the key and the values that are allowed. The bytes are untrusted. Depends on base,
- * Jansson. */
+/* Reads config.json, and other JSON files, of a directory that Hugging Face transformers wrote. A value
+ * of a wrong type is an error; errors name the file, the key and the values that are allowed. The bytes
+ * are untrusted. Depends on base, Jansson. */
 #ifndef FORMAT_HF_CONFIG_H
 #define FORMAT_HF_CONFIG_H
 
@@ -21,8 +21,9 @@ NODISCARD Err hf_open(HfConfig *hf, const char *dir);
 NODISCARD Err hf_open_file(HfConfig *hf, const char *dir, const char *name, size_t limit,
                            bool reals);
 void hf_close(HfConfig *hf);
-/* Returns the text at `key`; `fallback` if there is none. Valid until hf_close. */
-const char *hf_text(const HfConfig *hf, const char *key, const char *fallback);
+/* Reads the text at `key`; `fallback` if the key is missing or null. Valid until hf_close. */
+NODISCARD Err hf_text(const HfConfig *hf, const char *key, const char *fallback,
+                      const char **text);
 /* Read a number in [min, max] or a flag. If the key is missing or null, the value is `fallback`;
  * hf_int fails instead if `fallback` is below `min`. */
 NODISCARD Err hf_int(const HfConfig *hf, const char *key, int min, int max, int fallback,
@@ -35,9 +36,9 @@ NODISCARD Err hf_flag(const HfConfig *hf, const char *key, bool fallback, bool *
  * tokenizer_config.json; INT_MAX if there is no such file or limit. */
 NODISCARD Err hf_read_max_length(const char *dir, int *length);
 
-/* Returns the class of the model, such as "BertForMaskedLM": the first of "architectures"; NULL if there
+/* Reads the class of the model, such as "BertForMaskedLM": the first of "architectures"; NULL if there
  * is none. Valid until hf_close. */
-const char *hf_architecture(const HfConfig *hf);
+NODISCARD Err hf_architecture(const HfConfig *hf, const char **name);
 /* Returns the number of labels of a classifier: those of "id2label", or "num_labels", or 2. */
 NODISCARD Err hf_count_labels(const HfConfig *hf, int *labels);
 /* Appends the names of the labels in the order of their numbers, one per line. */

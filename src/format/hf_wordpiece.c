@@ -43,12 +43,22 @@ static Err sort_pieces(json_t *vocab, const char *path, const char **piece, size
   return ERR_OK;
 }
 
+/* Reads a flag of the member `part` of the document; `fallback` if it is missing or null. */
+static Err read_flag(const HfConfig *hf, const char *part, const char *key, bool fallback,
+                     bool *value) {
+  const json_t *j = json_object_get(json_object_get(hf->root, part), key);
+  *value = json_is_boolean(j) ? json_is_true(j) : fallback;
+  if (!j || json_is_null(j) || json_is_boolean(j)) return ERR_OK;
+  return err_set(ERR_WORK, "%s: \"%s\" of \"%s\" must be true or false", hf->path, key, part);
+}
+
 /* Appends the vocabulary of tokenizer.json as lines. */
 static Err print_pieces(const HfConfig *hf, Str *out) {
   json_t *model = json_object_get(hf->root, "model");
   json_t *vocab = json_object_get(model, "vocab");
   const char *type = json_string_value(json_object_get(model, "type")), **piece;
-  const char *prefix = json_string_value(json_object_get(model, "continuing_subword_prefix"));
+  const json_t *continues = json_object_get(model, "continuing_subword_prefix");
+  const char *prefix = json_string_value(continues);
   size_t n = json_object_size(vocab);
   if (type && strcmp(type, "WordPiece") == 0 && n == 0)
     return err_set(ERR_WORK, "%s: its vocabulary has no pieces; copy the model again",
@@ -57,6 +67,9 @@ static Err print_pieces(const HfConfig *hf, Str *out) {
     return err_set(ERR_WORK,
                    "%s has no vocabulary of WordPiece, but one of type %s; it cannot be used",
                    hf->path, type ? type : "(none)");
+  if (continues && !json_is_null(continues) && !prefix)
+    return err_set(ERR_WORK, "%s: \"continuing_subword_prefix\" of \"model\" must be a string",
+                   hf->path);
   if (prefix && strcmp(prefix, "##") != 0)
     return err_set(ERR_WORK, "%s: pieces that continue a word begin with '%s', not with '##'",
                    hf->path, prefix);
@@ -72,6 +85,8 @@ static Err check_added(const HfConfig *hf) {
   json_t *added = json_object_get(hf->root, "added_tokens"), *token;
   json_t *vocab = json_object_get(json_object_get(hf->root, "model"), "vocab");
   size_t i;
+  if (added && !json_is_null(added) && !json_is_array(added))
+    return err_set(ERR_WORK, "%s: \"added_tokens\" must be an array", hf->path);
   json_array_foreach(added, i, token) {
     const char *text = json_string_value(json_object_get(token, "content"));
     if (text && json_object_get(vocab, text)) continue;
@@ -83,30 +98,37 @@ static Err check_added(const HfConfig *hf) {
   return ERR_OK;
 }
 
-/* Reads the normalizer of tokenizer.json, if it is that of BERT. */
-static void read_normalizer(const HfConfig *hf, BertRules *rules, bool *is_known) {
-  json_t *normalizer = json_object_get(hf->root, "normalizer");
-  json_t *lower = json_object_get(normalizer, "lowercase");
-  json_t *strip = json_object_get(normalizer, "strip_accents");
-  if (!json_is_boolean(lower)) return;
-  rules->is_lower = json_is_true(lower);
-  rules->strips_accents = json_is_boolean(strip) ? json_is_true(strip) : rules->is_lower;
+/* Reads the normalizer of tokenizer.json, if it is that of BERT: it has "lowercase". */
+static Err read_normalizer(const HfConfig *hf, BertRules *rules, bool *is_known) {
+  static const char part[] = "normalizer";
+  const json_t *normalizer = json_object_get(hf->root, part);
+  bool lower, strip;
+  if (!normalizer || json_is_null(normalizer)) return ERR_OK;
+  if (!json_is_object(normalizer))
+    return err_set(ERR_WORK, "%s: \"%s\" must be an object", hf->path, part);
+  TRY(read_flag(hf, part, "lowercase", /*fallback=*/false, &lower));
+  TRY(read_flag(hf, part, "strip_accents", lower, &strip));
+  if (!json_is_boolean(json_object_get(normalizer, "lowercase"))) return ERR_OK;
+  *rules = (BertRules){.is_lower = lower, .strips_accents = strip};
   *is_known = true;
+  return ERR_OK;
 }
 
 /* tokenizer_config.json takes precedence, as in transformers. */
 static Err read_settings(const HfConfig *hf, BertRules *rules, bool *is_known) {
-  bool chinese;
+  bool chinese, lower, strip;
   if (!hf->root) return ERR_OK;
   TRY(hf_flag(hf, "tokenize_chinese_chars", true, &chinese));
   if (!chinese)
     return err_set(ERR_WORK,
                    "%s: \"tokenize_chinese_chars\" is false; only true can be imported",
                    hf->path);
+  TRY(hf_flag(hf, "do_lower_case", true, &lower));
+  TRY(hf_flag(hf, "strip_accents", lower, &strip));
   if (!json_is_boolean(json_object_get(hf->root, "do_lower_case"))) return ERR_OK;
-  TRY(hf_flag(hf, "do_lower_case", true, &rules->is_lower));
+  *rules = (BertRules){.is_lower = lower, .strips_accents = strip};
   *is_known = true;
-  return hf_flag(hf, "strip_accents", rules->is_lower, &rules->strips_accents);
+  return ERR_OK;
 }
 
 static Err read_vocab(const char *dir, const HfConfig *tokenizer, Str *vocab) {
@@ -138,7 +160,7 @@ Err hf_read_wordpiece(const char *dir, Str *vocab, BertRules *rules) {
   TRY(open_optional(&tokenizer, dir, "tokenizer.json", /*reals=*/false));
   TRY_DONE(open_optional(&settings, dir, "tokenizer_config.json", /*reals=*/true));
   TRY_DONE(read_vocab(dir, &tokenizer, vocab));
-  read_normalizer(&tokenizer, rules, &is_known);
+  TRY_DONE(read_normalizer(&tokenizer, rules, &is_known));
   TRY_DONE(read_settings(&settings, rules, &is_known));
   if (!is_known) err = find_rules(dir, rules);
 done:

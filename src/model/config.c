@@ -7,10 +7,25 @@
 
 #include "model/model.h"
 
-Err config_damaged(const char *path, const char *key) {
-  return err_set(ERR_WORK,
-                 "%s is damaged: '%s' is missing or out of range; copy the model again", path,
-                 key);
+Err config_damaged(const char *path, const char *key, const char *expected) {
+  return err_set(ERR_WORK, "%s is damaged: '%s' is missing or is not %s; copy the model again",
+                 path, key, expected);
+}
+
+/* Sets the error for a choice that has none of its values. */
+static Err refuse_choice(const ConfigField *f, const char *path) {
+  char expected[256];
+  int n = snprintf(expected, sizeof expected, "one of \"%s\"", f->choices[0]);
+  for (int i = 1; f->choices[i] && n > 0 && n < (int)sizeof expected; i++)
+    n += snprintf(expected + n, sizeof expected - (size_t)n, ", \"%s\"", f->choices[i]);
+  return config_damaged(path, f->key, expected);
+}
+
+/* Sets the error for a number that is not one, or not in [f->min, max]. */
+static Err refuse_number(const ConfigField *f, const char *kind, double max, const char *path) {
+  char expected[96];
+  snprintf(expected, sizeof expected, "%s from %.10g to %.10g", kind, f->min, max);
+  return config_damaged(path, f->key, expected);
 }
 
 static int get_int(const ConfigField *f, const char *own) {
@@ -55,7 +70,8 @@ bool config_write(const ModelConfig *c, json_t *root) {
 static Err read_int(const ConfigField *f, const json_t *j, char *own, double max,
                     const char *path) {
   double value = (double)json_integer_value(j);
-  if (!json_is_integer(j) || value < f->min || value > max) return config_damaged(path, f->key);
+  if (!json_is_integer(j) || value < f->min || value > max)
+    return refuse_number(f, "an integer", max, path);
   set_int(f, own, (int)json_integer_value(j));
   return ERR_OK;
 }
@@ -64,7 +80,7 @@ static Err read_float(const ConfigField *f, const json_t *j, char *own, const ch
   double value = json_number_value(j);
   float rounded = (float)value;
   if (!json_is_number(j) || !(value >= f->min && value <= f->max))
-    return config_damaged(path, f->key);
+    return refuse_number(f, "a number", f->max, path);
   memcpy(own + f->offset, &rounded, sizeof rounded);
   return ERR_OK;
 }
@@ -76,7 +92,13 @@ static Err read_choice(const ConfigField *f, const json_t *j, char *own, const c
     set_int(f, own, i);
     return ERR_OK;
   }
-  return config_damaged(path, f->key);
+  return refuse_choice(f, path);
+}
+
+static Err read_flag(const ConfigField *f, const json_t *j, char *own, const char *path) {
+  if (j && !json_is_boolean(j)) return config_damaged(path, f->key, "true or false");
+  set_int(f, own, json_is_true(j));
+  return ERR_OK;
 }
 
 static Err read_field(const ConfigField *f, const json_t *root, char *own, const char *path) {
@@ -86,8 +108,7 @@ static Err read_field(const ConfigField *f, const json_t *root, char *own, const
     case FIELD_FLOAT:
       return read_float(f, j, own, path);
     case FIELD_FLAG:
-      set_int(f, own, json_is_true(j));
-      return ERR_OK;
+      return read_flag(f, j, own, path);
     case FIELD_CHOICE:
       return read_choice(f, j, own, path);
     case FIELD_ID:

@@ -47,15 +47,16 @@ struct json_t;
 /* Adds the fields of the configuration to the JSON object `root`. Returns false if out of
  * memory. */
 bool config_write(const ModelConfig *config, struct json_t *root);
-/* Reads the fields of config->family from `root`. The error names `path` and the first field
- * that is missing or out of range. */
+/* Reads the fields of config->family from `root`. The error names `path`, the first field that is
+ * missing or has a wrong type or value, and the values that it may have. */
 NODISCARD Err config_read(ModelConfig *config, const struct json_t *root, const char *path);
 /* Returns the first field that differs and may not change, or NULL if the weights of one model
  * fit the other. Both must be of the same family. */
 const ConfigField *config_difference(const ModelConfig *a, const ModelConfig *b);
 /* Prints the value of a field as in model.json, for messages. */
 void config_print(const ConfigField *field, const ModelConfig *config, char *out, size_t size);
-/* Sets the error for a field that is missing or has a wrong value. */
-Err config_damaged(const char *path, const char *key);
+/* Sets the error for a member that is missing or has a wrong type or value. `expected` says what it
+ * must be: "a string". */
+Err config_damaged(const char *path, const char *key, const char *expected);
 
 #endif

@@ -85,7 +85,8 @@ static Err read_activation(BertConfig *c, const char *key, const HfConfig *hf) {
                {"relu", ACT_RELU},
                {"silu", ACT_SILU},
                {"swish", ACT_SILU}};
-  const char *name = hf_text(hf, key, "gelu");
+  const char *name;
+  TRY(hf_text(hf, key, "gelu", &name));
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     if (strcmp(known[i].name, name) != 0) continue;
     c->activation = known[i].kind;
@@ -121,7 +122,8 @@ static Err check_fixed(const HfConfig *hf) {
                      hf->path, fixed[i].key, value ? "true" : "false",
                      fixed[i].needed ? "true" : "false");
   }
-  const char *positions = hf_text(hf, "position_embedding_type", "absolute");
+  const char *positions;
+  TRY(hf_text(hf, "position_embedding_type", "absolute", &positions));
   if (strcmp(positions, "absolute") == 0) return ERR_OK;
   return err_set(ERR_WORK,
                  "%s: \"position_embedding_type\" is '%s'; only 'absolute' can be imported",
@@ -137,8 +139,9 @@ static Err read_classifier(BertConfig *c, const HfConfig *hf) {
   } known[] = {{"single_label_classification", BERT_HEAD_SOFTMAX},
                {"multi_label_classification", BERT_HEAD_SIGMOID},
                {"regression", BERT_HEAD_SQUARE}};
+  const char *type;
   TRY(hf_count_labels(hf, &c->labels));
-  const char *type = hf_text(hf, "problem_type", known[c->labels > 1 ? 0 : 2].type);
+  TRY(hf_text(hf, "problem_type", known[c->labels > 1 ? 0 : 2].type, &type));
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     if (strcmp(known[i].type, type) != 0) continue;
     c->head = known[i].head;
@@ -151,12 +154,13 @@ static Err read_classifier(BertConfig *c, const HfConfig *hf) {
 /* Sets the head by the class of the model, such as BertForMaskedLM. */
 static Err read_head(BertConfig *c, HfBertForm form, const HfConfig *hf) {
   static const char *const class[HF_BERT_FORMS] = {"Bert", "Roberta", "DistilBert"};
-  const char *name = hf_architecture(hf), *rest = name;
+  const char *name;
   size_t len = strlen(class[form]);
   bool is_distil = form == HF_DISTILBERT;
+  TRY(hf_architecture(hf, &name));
   c->pooler = is_distil ? BERT_POOLER_NONE : BERT_POOLER_TANH;
   if (!name) return ERR_OK; /* a base model */
-  if (strncmp(name, class[form], len) == 0) rest = name + len;
+  const char *rest = strncmp(name, class[form], len) == 0 ? name + len : name;
   if (strcmp(rest, "Model") == 0) return ERR_OK;
   if (strcmp(rest, "ForSequenceClassification") == 0) {
     if (is_distil) c->pooler = BERT_POOLER_RELU;

@@ -20,18 +20,23 @@ static const struct {
     {"roberta", hf_import_bert},
 };
 
+/* Calls the reader of the model's type. */
+static Err read_type(HfImport *m, const HfConfig *hf) {
+  const char *type;
+  TRY(hf_text(hf, "model_type", "(none)", &type));
+  for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
+    if (strcmp(readers[i].type, type) == 0) return readers[i].read(m, hf);
+  }
+  return err_set(ERR_WORK,
+                 "%s: \"model_type\" is '%s'; this version imports marian (MarianMT, "
+                 "Opus-MT), bert, distilbert and roberta",
+                 hf->path, type);
+}
+
 static Err read_model(HfImport *m) {
   HfConfig hf;
   TRY(hf_open(&hf, m->from));
-  const char *type = hf_text(&hf, "model_type", "(none)");
-  size_t i = 0, n = sizeof readers / sizeof *readers;
-  while (i < n && strcmp(readers[i].type, type) != 0) i++;
-  Err err = i < n
-                ? readers[i].read(m, &hf)
-                : err_set(ERR_WORK,
-                          "%s: \"model_type\" is '%s'; this version imports marian (MarianMT, "
-                          "Opus-MT), bert, distilbert and roberta",
-                          hf.path, type);
+  Err err = read_type(m, &hf);
   hf_close(&hf);
   return err;
 }

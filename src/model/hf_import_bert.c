@@ -194,7 +194,8 @@ static Err read_model(BertImport *m, const HfConfig *hf) {
 
 Err hf_import_bert(HfImport *in, const HfConfig *hf) {
   BertImport m = {.in = in};
-  const char *type = hf_text(hf, "model_type", "");
+  const char *type;
+  TRY(hf_text(hf, "model_type", "", &type));
   while (m.form + 1 < HF_BERT_FORMS && strcmp(hf_bert_type[m.form], type) != 0) m.form++;
   Err err = read_model(&m, hf);
   in->config = bert_model_config(&m.config);

@@ -69,7 +69,8 @@ static Err read_sizes(TransformerConfig *c, const HfConfig *hf) {
 }
 
 static Err read_activation(TransformerConfig *c, const HfConfig *hf) {
-  const char *name = hf_text(hf, "activation_function", "gelu");
+  const char *name;
+  TRY(hf_text(hf, "activation_function", "gelu", &name));
   bool is_silu = strcmp(name, "swish") == 0 || strcmp(name, "silu") == 0;
   if (!is_silu && strcmp(name, "relu") != 0)
     return err_set(

@@ -12,7 +12,8 @@
 #include "base/place.h"
 #include "format/safetensors.h"
 
-#define VERSION 2 /* version of model.json; version 1 had no checksums */
+#define VERSION  2 /* version of model.json; version 1 had no checksums */
+#define VERSIONS "an integer from 1 to 2"
 
 static const char weights_name[] = "weights.safetensors";
 
@@ -38,7 +39,8 @@ Err store_check_file(const StoreSums *sums, const char *dir, const char *name) {
     return filesum_compare(path, now, sums->file[i].sum);
   }
   TRY(file_join(path, dir, "model.json"));
-  return config_damaged(path, name);
+  return err_set(ERR_WORK, "%s is damaged: 'files' has no '%s'; copy the model again", path,
+                 name);
 }
 
 bool store_has_file(const StoreSums *sums, const char *name) {
@@ -143,7 +145,7 @@ static const ModelFamily *find_family(const char *format) {
 static Err read_config(const json_t *root, const char *path, ModelConfig *c) {
   char formats[256];
   const char *format = json_string_value(json_object_get(root, "format"));
-  if (!format) return config_damaged(path, "format");
+  if (!format) return config_damaged(path, "format", "a string");
   c->family = find_family(format);
   if (!c->family)
     return err_set(ERR_WORK,
@@ -152,7 +154,8 @@ static Err read_config(const json_t *root, const char *path, ModelConfig *c) {
                    path, format, list_formats(formats));
   const json_t *version = json_object_get(root, "version");
   json_int_t n = json_integer_value(version);
-  if (!json_is_integer(version) || n < 1 || n > VERSION) return config_damaged(path, "version");
+  if (!json_is_integer(version) || n < 1 || n > VERSION)
+    return config_damaged(path, "version", VERSIONS);
   return config_read(c, root, path);
 }
 
@@ -161,21 +164,27 @@ static Err read_sum(const json_t *j, const char *path, const char *name, FileSum
   const char *digits = json_string_value(json_object_get(j, "crc32"));
   bool fits = json_is_integer(bytes) && json_integer_value(bytes) >= 0 && digits &&
               strlen(digits) == 8 && strspn(digits, "0123456789abcdef") == 8;
-  if (!fits) return config_damaged(path, name);
+  if (!fits)
+    return config_damaged(path, name,
+                          "an object with \"bytes\", an integer, and \"crc32\", 8 hexadecimal "
+                          "digits");
   sum->bytes = (uint64_t)json_integer_value(bytes);
   sum->crc = (uint32_t)strtoul(digits, NULL, 16);
   return ERR_OK;
 }
 
 static Err read_files(json_t *files, const char *path, StoreSums *sums) {
+  char expected[48];
   const char *name;
   json_t *j;
+  snprintf(expected, sizeof expected, "an object with names of 1 to %d files", STORE_FILES + 1);
+  if (!json_is_object(files)) return config_damaged(path, "files", expected);
   TRY(read_sum(json_object_get(files, weights_name), path, weights_name, &sums->weights));
   json_object_foreach(files, name, j) {
     FileSum sum;
     if (strcmp(name, weights_name) == 0) continue;
     if (!store_is_name(name) || sums->files == STORE_FILES)
-      return config_damaged(path, "files");
+      return config_damaged(path, "files", expected);
     TRY(read_sum(j, path, name, &sum));
     store_add_file(sums, name, sum);
   }

@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "base/sha256.h"
 #include "base/utf8.h"
+#include "text/byte_bpe_parts.h"
 #include "text/byte_bpe_vocab.h"
 #include "text/byte_words.h"
 #include "text/wordcache.h"
@@ -113,7 +114,9 @@ static Err read_settings(ByteBpe *b, const char *path) {
     json_t *root = json_loadb(str_text(&bytes), bytes.len, JSON_DECODE_INT_AS_REAL, &error);
     if (!json_is_object(root))
       err = err_set(ERR_WORK, "%s is not a JSON object; copy the model again", path);
-    b->vocab_->adds_space = json_is_true(json_object_get(root, "add_prefix_space"));
+    else
+      err = byte_vocab_read_flag(root, "add_prefix_space", /*fallback=*/false, path,
+                                 &b->vocab_->adds_space);
     json_decref(root);
   }
   str_free(&bytes);

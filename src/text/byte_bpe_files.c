@@ -42,23 +42,50 @@ static Err refuse_property(const char *where, const char *property, const char *
                  where, property, only);
 }
 
+static Err refuse_type(const char *where, const char *key, const char *type) {
+  return err_set(ERR_WORK, "%s: \"%s\" must be %s; copy the model again", where, key, type);
+}
+
+Err byte_vocab_read_flag(const json_t *object, const char *key, bool fallback,
+                         const char *where, bool *value) {
+  const json_t *j = json_object_get(object, key);
+  *value = json_is_boolean(j) ? json_is_true(j) : fallback;
+  return !j || json_is_null(j) || json_is_boolean(j) ? ERR_OK
+                                                     : refuse_type(where, key, "true or false");
+}
+
+/* Reads a text of a JSON object; NULL if it is missing or null. */
+static Err read_text(const json_t *object, const char *key, const char *where,
+                     const char **text) {
+  const json_t *j = json_object_get(object, key);
+  *text = json_string_value(j);
+  return !j || json_is_null(j) || *text ? ERR_OK : refuse_type(where, key, "a string");
+}
+
 /* Refuses what would give other ids than those of RoBERTa. */
 static Err check_model(const json_t *model, const char *where) {
   static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
   static const char *const flags[] = {"byte_fallback", "ignore_merges", "fuse_unk"};
-  const char *type = json_string_value(json_object_get(model, "type"));
+  const json_t *dropout = json_object_get(model, "dropout");
+  const char *type, *affix;
+  bool flag;
+  TRY(read_text(model, "type", where, &type));
   if (type && strcmp(type, "BPE") != 0)
     return refuse_property(where, "its model has another type", "\"type\": \"BPE\"");
   for (size_t i = 0; i < 2; i++) {
-    const char *affix = json_string_value(json_object_get(model, affixes[i]));
+    TRY(read_text(model, affixes[i], where, &affix));
     if (affix && *affix)
       return refuse_property(where, "pieces have a prefix or suffix", "none");
   }
-  for (size_t i = 0; i < 3; i++)
-    if (json_is_true(json_object_get(model, flags[i])))
+  for (size_t i = 0; i < 3; i++) {
+    TRY(byte_vocab_read_flag(model, flags[i], /*fallback=*/false, where, &flag));
+    if (flag)
       return refuse_property(where, "byte_fallback, ignore_merges or fuse_unk is true",
                              "false");
-  if (json_number_value(json_object_get(model, "dropout")) > 0)
+  }
+  if (dropout && !json_is_null(dropout) && !json_is_number(dropout))
+    return refuse_type(where, "dropout", "a number");
+  if (json_number_value(dropout) > 0)
     return refuse_property(where, "its model has dropout", "null");
   return ERR_OK;
 }
@@ -66,17 +93,23 @@ static Err check_model(const json_t *model, const char *where) {
 static Err check_rules(const json_t *root, const char *where) {
   const json_t *normalizer = json_object_get(root, "normalizer");
   const json_t *split = json_object_get(root, "pre_tokenizer");
-  const char *type = json_string_value(json_object_get(split, "type"));
+  const char *type;
+  bool has_regex;
+  TRY(read_text(split, "type", where, &type));
   if (normalizer && !json_is_null(normalizer))
     return refuse_property(where, "it has a normalizer", "null");
   if (!type || strcmp(type, "ByteLevel") != 0)
     return refuse_property(where, "its pre_tokenizer has another type", "ByteLevel");
-  if (json_is_false(json_object_get(split, "use_regex")))
-    return refuse_property(where, "use_regex is false", "true");
+  TRY(byte_vocab_read_flag(split, "use_regex", /*fallback=*/true, where, &has_regex));
+  if (!has_regex) return refuse_property(where, "use_regex is false", "true");
   return check_model(json_object_get(root, "model"), where);
 }
 
 static Err add_token(ByteVocab *v, const json_t *token, const char *where) {
+  enum { SINGLE_WORD, LSTRIP, RSTRIP, NORMALIZED, SPECIAL, FLAGS };
+  static const char *const keys[FLAGS] = {"single_word", "lstrip", "rstrip", "normalized",
+                                          "special"};
+  bool flag[FLAGS];
   const char *text = json_string_value(json_object_get(token, "content"));
   const json_t *id = json_object_get(token, "id");
   json_int_t number = json_integer_value(id);
@@ -85,16 +118,17 @@ static Err add_token(ByteVocab *v, const json_t *token, const char *where) {
                    "%s: an added token has no \"content\" or no \"id\" from 0 to %d; copy the "
                    "model again",
                    where, BYTE_BPE_IDS - 1);
-  if (json_is_true(json_object_get(token, "single_word")))
+  for (size_t i = 0; i < FLAGS; i++)
+    TRY(byte_vocab_read_flag(token, keys[i], /*fallback=*/false, where, &flag[i]));
+  if (flag[SINGLE_WORD])
     return refuse_property(where, "single_word of an added token is true", "false");
-  return byte_vocab_add_token(
-      v, text,
-      (ByteToken){.id = (int32_t)number,
-                  .strips_left = json_is_true(json_object_get(token, "lstrip")),
-                  .strips_right = json_is_true(json_object_get(token, "rstrip")),
-                  .is_normalized = json_is_true(json_object_get(token, "normalized")),
-                  .is_special = json_is_true(json_object_get(token, "special"))},
-      where);
+  return byte_vocab_add_token(v, text,
+                              (ByteToken){.id = (int32_t)number,
+                                          .strips_left = flag[LSTRIP],
+                                          .strips_right = flag[RSTRIP],
+                                          .is_normalized = flag[NORMALIZED],
+                                          .is_special = flag[SPECIAL]},
+                              where);
 }
 
 static ByteText get_text(const json_t *value) {
@@ -119,7 +153,8 @@ static Err add_json_merge(ByteVocab *v, const json_t *merge, const char *where, 
 }
 
 static Err read_unknown(ByteVocab *v, const json_t *model, const char *where) {
-  const char *text = json_string_value(json_object_get(model, "unk_token"));
+  const char *text;
+  TRY(read_text(model, "unk_token", where, &text));
   v->unknown = text ? byte_vocab_find(v, text, strlen(text)) : -1;
   if (!text || v->unknown >= 0) return ERR_OK;
   return err_set(ERR_WORK, "%s: \"unk_token\" is '%.40s', which is not in the vocabulary",
@@ -141,8 +176,8 @@ static Err read_root(ByteVocab *v, const json_t *root, const char *where) {
   size_t i;
   TRY(check_rules(root, where));
   TRY(check_lists(root, model, where));
-  v->adds_space =
-      json_is_true(json_object_get(json_object_get(root, "pre_tokenizer"), "add_prefix_space"));
+  TRY(byte_vocab_read_flag(json_object_get(root, "pre_tokenizer"), "add_prefix_space",
+                           /*fallback=*/false, where, &v->adds_space));
   TRY(byte_vocab_add_pieces(v, json_object_get(model, "vocab"), where));
   json_array_foreach(json_object_get(root, "added_tokens"), i, value) {
     TRY(add_token(v, value, where));

@@ -1,7 +1,7 @@
 /* Writes RUN/events.out.tfevents.*, which TensorBoard shows. Each process of a run writes a file
  * of its own. A file begins with the version of the format and a session start, at which readers
  * discard the steps that this process trains again; a roll-back writes another session start.
- * Tags and files are described in docs/train.md and docs/formats.md. Depends on format/tfevents,
+ * Tags and files are described in docs/monitoring.md and docs/formats.md. Depends on format/tfevents,
  * base. */
 #include <inttypes.h>
 #include <limits.h>

@@ -68,6 +68,12 @@ void pieces_close(Pieces *p) {
   *p = (Pieces){0};
 }
 
+GatheredWeights pieces_gathered(const Params *params, Type type, bool is_nccl) {
+  bool is_low = is_nccl && type != TYPE_F32;
+  return (GatheredWeights){.width = type_size(is_low ? type : TYPE_F32),
+                           .full_elements = is_low ? params_count_full(params) : 0};
+}
+
 DeviceGather pieces_gather_all(const Pieces *p, size_t width) {
   return (DeviceGather){.width = width, .ranges = p->count, .off = p->all};
 }

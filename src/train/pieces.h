@@ -1,6 +1,6 @@
 /* The pieces of a sharded optimizer over NCCL: which ranges of the flat arrays each rank owns,
- * and which weights are gathered after an update. Every rank has the same ranges. Depends on
- * comm/reduce, device_comm, params, pass. */
+ * and which weights are gathered after an update, in which type. Every rank has the same ranges.
+ * Depends on comm/reduce, device_comm, params, pass. */
 #ifndef TRAIN_PIECES_H
 #define TRAIN_PIECES_H
 
@@ -23,6 +23,16 @@ typedef struct {
 NODISCARD Err pieces_open(Pieces *p, const Reducer *reducer, int rank, int ranks,
                           const Params *params);
 void pieces_close(Pieces *p); /* does nothing if not open */
+
+/* The all-gathers of the weights after an update of a sharded optimizer. */
+typedef struct {
+  size_t width;         /* bytes of an element in the gather of all weights */
+  size_t full_elements; /* elements of the weights that are gathered a second time, in fp32 */
+} GatheredWeights;
+
+/* Returns what is gathered. Over NCCL (is_nccl) all weights in `type`, which forward and backward
+ * read; those that they read in fp32 also in fp32. Through the host all weights in fp32. */
+GatheredWeights pieces_gathered(const Params *params, Type type, bool is_nccl);
 
 /* Returns the ranges of a gather of all weights, with elements of `width` bytes; and of those
  * that are read in fp32. */

@@ -84,17 +84,17 @@ static const PassRanks nccl_ranks = {sum_totals, finish_sums, sum_squares, gathe
  * all-gather, and three joins. */
 #define OTHER_ACTIONS 6
 
-/* Sets what a step sums and gathers beside the gradients. Weights that forward and backward
- * read only in the backend's type are gathered in that type. */
+/* Sets what a step sums and gathers beside the gradients. */
 static void bind_arrays(ModelState *st, World *w) {
+  GatheredWeights g = pieces_gathered(&st->model->params, w->backend.type, /*is_nccl=*/true);
   AllreduceArrays arrays = {.totals = st->pass.now->loss, .totals_n = STEP_TOTALS};
   if (st->pieces.count) {
     arrays.squares = st->square_sums;
     arrays.squares_n = norm_units(st->model->params.padded);
     arrays.weights = st->low;
-    arrays.weights_ranges = pieces_gather_all(&st->pieces, type_size(w->backend.type));
+    arrays.weights_ranges = pieces_gather_all(&st->pieces, g.width);
     arrays.full = st->w;
-    if (st->low != st->w) arrays.full_ranges = pieces_gather_full(&st->pieces);
+    if (g.full_elements) arrays.full_ranges = pieces_gather_full(&st->pieces);
   }
   allreduce_bind_pass(&w->allreduce, &st->pass.graphs, &arrays);
 }

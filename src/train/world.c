@@ -1,4 +1,5 @@
-/* Ranks, devices and the division of work. Depends on backend, comm, data, allreduce. */
+/* Ranks, devices and the division of work. Depends on backend, comm, data, allreduce,
+ * pieces. */
 #include "train/world.h"
 
 #include <inttypes.h>
@@ -9,6 +10,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "base/str.h"
+#include "train/pieces.h"
 
 /* The timeout is this multiple of the longest time between two reports. */
 #define TIMEOUT_GAPS 5
@@ -220,15 +222,10 @@ uint64_t world_optimizer_shards(const World *w, const TrainSpec *s) {
   return s->shard ? (uint64_t)w->ranks : 1;
 }
 
-/* Returns the bytes that a sharded optimizer gathers: over NCCL the copy that forward and
- * backward read, and in fp32 the weights that they read in fp32; through the host all weights in
- * fp32. */
+/* Returns the bytes that a sharded optimizer gathers. */
 static double gathered_bytes(const World *w, const Params *p) {
-  double all = (double)p->padded;
-  bool is_low = w->allreduce.ops && w->backend.type != TYPE_F32;
-  if (!is_low) return all * sizeof(float);
-  return all * (double)type_size(w->backend.type) +
-         (double)params_count_full(p) * sizeof(float);
+  GatheredWeights g = pieces_gathered(p, w->backend.type, /*is_nccl=*/w->allreduce.ops != NULL);
+  return (double)p->padded * (double)g.width + (double)g.full_elements * sizeof(float);
 }
 
 /* Counts one reduce-scatter of the gradients per reduced round, and per step one all-gather of

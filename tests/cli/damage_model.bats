@@ -99,6 +99,25 @@ header() {
   refused model "model/model.json" "checksum"
 }
 
+@test "a member of model.json with a wrong type is refused with the type that it must have" {
+  old model
+  cp model/model.json old.json
+  # typed KEY VALUE EXPECTED: the member with another value is refused.
+  typed() {
+    sed "s/\"$1\": [^,]*/\"$1\": $2/" old.json > model/model.json
+    run -1 cmp -s old.json model/model.json
+    refused model "model/model.json is damaged: '$1' is missing or is not $3; copy the model again"
+  }
+  for wrong in 1 '"true"' null '[]'; do typed attention_bias "$wrong" "true or false"; done
+  typed output_bias 0 "true or false"
+  typed heads '"4"' "an integer from 1 to 1024"
+  typed heads 4.0 "an integer from 1 to 1024"
+  typed norm_epsilon '"1e-5"' "a number from 0 to 1"
+  typed activation 1 'one of "relu", "gelu", "silu"'
+  typed format 1 "a string"
+  typed version '"1"' "an integer from 1 to 2"
+}
+
 @test "weights that are not finite are refused with the tensor and the byte" {
   old model
   size=$(stat -c %s model/weights.safetensors)

@@ -18,7 +18,7 @@ setup() {
 start() {
   local name=$1
   shift
-  mpirun -n 3 "$OUTLIVE" "$TRIREME" train --data "$SET" --run "$T/$name" "${MODEL[@]}" --quiet --steps 1000000 --log-every 5 "$@" \
+  mpirun -n 3 "$OUTLIVE" "$TRIREME" train --data "$SET" --run "$T/$name" "${MODEL[@]}" --steps 1000000 --log-every 5 "$@" \
     > "$T/$name.out" 2>&1 3>&- &
   child=$!
 }
@@ -137,10 +137,11 @@ pid_of() {
   need_mpi
   cp -R "$SET" "$T/other"
   rm "$T"/other/train-00000.tok
-  both=("$TRIREME" train "${MODEL[@]}" --quiet --run "$T/run")
+  both=("$TRIREME" train "${MODEL[@]}" --run "$T/run")
   run timeout 200 mpirun -n 1 "${both[@]}" --data "$SET" : -n 1 "${both[@]}" --data "$T/other"
   [ "$status" -ne 0 ]
   [ "$status" -ne 124 ]
   [ "$(grep -c '^trireme: ' <<< "$output")" -eq 1 ]
+  [ "$(grep -c '^stopping: ' <<< "$output")" -eq 0 ] # mpirun sends SIGTERM to rank 0
   [[ "$output" =~ "rank 1 on" && "$output" =~ "train-00000.tok" ]]
 }

@@ -137,6 +137,16 @@ END
     run -1 "$occupancy" --check build table.tsv
     [ "$output" = "occupancy: table.tsv:4: ${change%:*} is 'abc'; restore the table from git" ]
   done
+  for change in '12:s/\t[^\t]*$//' '14:s/$/\t1/' '14:s/$/\t/' '1:s/.*/sm_90a/'; do
+    sed "4${change#*:}" right.tsv > table.tsv
+    run -1 "$occupancy" --check build table.tsv
+    word=columns
+    if [ "${change%%:*}" -eq 1 ]; then word=column; fi
+    [ "$output" = "occupancy: table.tsv:4: this line has ${change%%:*} $word, not 13; restore the table from git" ]
+  done
+  sed '3s/$/\twarps/' right.tsv > table.tsv
+  run -1 "$occupancy" --check build table.tsv
+  [ "$output" = "occupancy: table.tsv:3: this line has 14 columns, not 13; restore the table from git" ]
   sed 's/^sm_90a/sm_80/' right.tsv > table.tsv
   run -77 "$occupancy" --check build table.tsv
   [ "$output" = "cannot compare: table.tsv has no line of sm_90a, for which this build was compiled" ]

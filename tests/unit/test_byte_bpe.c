@@ -264,6 +264,54 @@ static void test_tokenizer_json_without_its_lists_is_refused(void **state) {
                          "\"added_tokens\" is not a list");
 }
 
+static void test_tokenizer_json_member_with_a_wrong_type_is_refused(void **state) {
+  static const char *const token_flags[] = {"single_word", "lstrip", "rstrip", "normalized",
+                                            "special"};
+  ByteBpe b;
+  char more[96], words[96];
+  (void)state;
+  assert_json_refused("", "\"type\":1,", "",
+                      "tokenizer.json: \"type\" must be a string; copy the model again");
+  assert_json_refused("", "\"end_of_word_suffix\":[],", "", "must be a string");
+  assert_json_refused("", "\"unk_token\":3,", "", "\"unk_token\" must be a string");
+  assert_json_refused("", "\"byte_fallback\":1,", "",
+                      "tokenizer.json: \"byte_fallback\" must be true or false");
+  assert_json_refused("", "\"dropout\":\"0.1\",", "", "\"dropout\" must be a number");
+  for (size_t i = 0; i < sizeof token_flags / sizeof *token_flags; i++) {
+    snprintf(more, sizeof more, "\"added_tokens\":[{\"id\":9,\"content\":\"x\",\"%s\":1}],",
+             token_flags[i]);
+    snprintf(words, sizeof words, "\"%s\" must be true or false", token_flags[i]);
+    assert_json_refused("", "", more, words);
+  }
+  OK(read_json(&b, "", "\"type\":null,\"dropout\":null,\"fuse_unk\":null,", ""));
+  byte_bpe_close(&b);
+}
+
+/* Reads a tokenizer.json with this member of the pre-tokenizer. */
+static void assert_split_refused(const char *member, const char *words) {
+  ByteBpe b;
+  char json[1024];
+  snprintf(json, sizeof json,
+           "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",%s},\"model\":{\"merges\":[],"
+           "\"vocab\":{" VOCAB "}}}",
+           member);
+  assert_int_equal(byte_bpe_read(&b, json, strlen(json), "tokenizer.json"), ERR_WORK);
+  assert_says(words);
+}
+
+static void test_prefix_space_with_a_wrong_type_is_refused(void **state) {
+  ByteBpe b;
+  (void)state;
+  assert_split_refused("\"add_prefix_space\":1",
+                       "tokenizer.json: \"add_prefix_space\" must be true or false");
+  assert_split_refused("\"use_regex\":0", "\"use_regex\" must be true or false");
+  copy_files(FILES("vocab.json", "merges.txt"));
+  write_file("t/tokenizer_config.json", "{\"add_prefix_space\": \"true\"}");
+  assert_int_equal(byte_bpe_import(&b, at("t")), ERR_WORK);
+  assert_says("t/tokenizer_config.json: \"add_prefix_space\" must be true or false");
+  assert_null(b.vocab_);
+}
+
 /* Appends a tokenizer.json with an added token of n bytes. */
 static void print_long_token(Str *json, size_t n) {
   str_add(
@@ -384,6 +432,8 @@ int main(void) {
       cmocka_unit_test(test_a_word_of_a_million_bytes_is_merged),
       cmocka_unit_test(test_tokenizer_json_of_another_form_is_refused),
       cmocka_unit_test(test_tokenizer_json_without_its_lists_is_refused),
+      cmocka_unit_test(test_tokenizer_json_member_with_a_wrong_type_is_refused),
+      cmocka_unit_test(test_prefix_space_with_a_wrong_type_is_refused),
       cmocka_unit_test(test_added_token_longer_than_a_piece_is_refused),
       cmocka_unit_test(test_large_vocabulary_with_merges_as_pairs_is_read),
       cmocka_unit_test(test_damaged_files_are_refused_with_their_place),

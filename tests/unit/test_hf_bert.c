@@ -280,6 +280,51 @@ static void test_import_of_another_form_is_refused(void **state) {
                  "\"tie_word_embeddings\": false", "\"tie_word_embeddings\" is false");
 }
 
+static void test_import_of_a_member_with_a_wrong_type_is_refused(void **state) {
+  static const struct {
+    const char *dir, *name, *old, *new, *words;
+  } cases[] = {
+      {"bert", "config.json", "\"model_type\": \"bert\"", "\"model_type\": 1",
+       "copy/config.json: \"model_type\" must be a string"},
+      {"bert", "config.json", "\"gelu\"", "[\"gelu\"]",
+       "copy/config.json: \"hidden_act\" must be a string"},
+      {"distil", "config.json", "\"gelu\"", "{}", "\"activation\" must be a string"},
+      {"bert", "config.json", "\"single_label_classification\"", "3",
+       "\"problem_type\" must be a string"},
+      {"bert", "config.json", "\"use_cache\": true", "\"position_embedding_type\": true",
+       "\"position_embedding_type\" must be a string"},
+      {"bert", "config.json", "[\n    \"BertForSequenceClassification\"\n  ]",
+       "\"BertForSequenceClassification\"", "\"architectures\" must be an array of strings"},
+      {"bert", "config.json", "\"BertForSequenceClassification\"", "1",
+       "\"architectures\" must be an array of strings"},
+      {"bert", "config.json", "\"1\": \"rude\"", "\"1\": 1",
+       "label 1 of \"id2label\" must be a string"},
+      {"bert", "config.json", "\"hidden_size\": 32", "\"hidden_size\": 32.0",
+       "\"hidden_size\" must be an integer from 1 to 65536"},
+      {"bert", "config.json", "\"layer_norm_eps\": 1e-12", "\"layer_norm_eps\": \"1e-12\"",
+       "\"layer_norm_eps\" must be a number from 0 to 1"},
+      {"bert", "config.json", "\"is_decoder\": false", "\"is_decoder\": 0",
+       "\"is_decoder\" must be true or false"},
+      {"bert", "tokenizer_config.json", "1000000000000000019884624838656", "\"512\"",
+       "copy/tokenizer_config.json: \"model_max_length\" must be a number"},
+      {"bert", "tokenizer_config.json", "\"do_lower_case\": true", "\"do_lower_case\": 1",
+       "\"do_lower_case\" must be true or false"},
+      {"bert", "tokenizer_config.json", "\"strip_accents\": null", "\"strip_accents\": 1",
+       "\"strip_accents\" must be true or false"},
+      {"bert", "tokenizer.json", "\"lowercase\": true", "\"lowercase\": \"yes\"",
+       "copy/tokenizer.json: \"lowercase\" of \"normalizer\" must be true or false"},
+      {"bert", "tokenizer.json", "\"normalizer\": {", "\"normalizer\": 1, \"x\": {",
+       "\"normalizer\" must be an object"},
+      {"bert", "tokenizer.json", "\"added_tokens\": [", "\"added_tokens\": 1, \"x\": [",
+       "\"added_tokens\" must be an array"},
+      {"bert", "tokenizer.json", "\"##\"", "35",
+       "\"continuing_subword_prefix\" of \"model\" must be a string"},
+  };
+  (void)state;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    assert_refused(cases[i].dir, cases[i].name, cases[i].old, cases[i].new, cases[i].words);
+}
+
 static void test_import_of_weights_of_other_shapes_is_refused(void **state) {
   (void)state;
   assert_refused("bert", "config.json", "\"hidden_size\": 32", "\"hidden_size\": 64",
@@ -343,6 +388,7 @@ int main(void) {
       cmocka_unit_test(test_import_reads_the_names_of_older_files),
       cmocka_unit_test(test_import_leaves_out_a_head_that_the_class_does_not_have),
       cmocka_unit_test(test_import_of_another_form_is_refused),
+      cmocka_unit_test(test_import_of_a_member_with_a_wrong_type_is_refused),
       cmocka_unit_test(test_import_of_weights_of_other_shapes_is_refused),
       cmocka_unit_test(test_import_of_other_tokenizer_files_is_refused),
       cmocka_unit_test(test_model_with_one_segment_reads_pairs),

@@ -277,6 +277,8 @@ static void test_import_of_another_form_is_refused(void **state) {
   assert_refused("config.json", "\"d_model\": 16", "\"d_model\": 32", "config.json requires");
   assert_refused("config.json", "\"d_model\": 16", "\"d_model\": \"x\"",
                  "\"d_model\" must be an integer");
+  assert_refused("config.json", "\"swish\"", "1",
+                 "copy/config.json: \"activation_function\" must be a string");
 }
 
 static void test_import_of_other_tokenizer_files_is_refused(void **state) {

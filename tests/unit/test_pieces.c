@@ -74,9 +74,32 @@ static void test_pieces_without_memory_are_closed(void **state) {
   params_free(&p);
 }
 
+/* lay_out has 440 elements that are read in fp32. */
+static void test_pieces_gathered_types_depend_on_transport_and_backend(void **state) {
+  (void)state;
+  static const struct {
+    Type type;
+    bool is_nccl;
+    size_t width, full_elements;
+  } cases[] = {{TYPE_BF16, true, 2, 440},
+               {TYPE_F16, true, 2, 440},
+               {TYPE_F32, true, 4, 0},
+               {TYPE_BF16, false, 4, 0},
+               {TYPE_F32, false, 4, 0}};
+  Params p = {0};
+  lay_out(&p);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    GatheredWeights g = pieces_gathered(&p, cases[i].type, cases[i].is_nccl);
+    assert_int_equal(g.width, cases[i].width);
+    assert_int_equal(g.full_elements, cases[i].full_elements);
+  }
+  params_free(&p);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_pieces_cover_all_weights_and_cut_those_in_fp32),
+      cmocka_unit_test(test_pieces_gathered_types_depend_on_transport_and_backend),
       cmocka_unit_test(test_pieces_without_memory_are_closed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

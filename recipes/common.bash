@@ -2,6 +2,15 @@
 # folder; sets program, out (the folder for all output) and data.
 # shellcheck disable=SC2034,SC2154  # set or used by the script that sources this
 tree=$(cd "$here/../.." && pwd)
+# The comment at the head of a script is its help.
+case ${1:-} in
+  -h | --help)
+    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+    exit 0 ;;
+  -*)
+    echo "$0 has no option $1; $0 --help lists what it takes" >&2
+    exit 2 ;;
+esac
 build=${BUILD:-$tree/build}
 
 # The program in the source tree, beside an installed recipe, or in PATH.

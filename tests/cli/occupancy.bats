@@ -154,7 +154,12 @@ END
     head -n $lines right.tsv > table.tsv
     run -1 "$occupancy" --check build table.tsv
     [ "$output" = "occupancy: table.tsv has no lines; \`make occupancy\` writes them" ]
+    run -1 "$occupancy" --weak table.tsv
+    [ "$output" = "occupancy: table.tsv has no lines; \`make occupancy\` writes them" ]
   done
+  grep -v '^# nvcc' right.tsv > table.tsv
+  run -1 "$occupancy" --check build table.tsv
+  [ "$output" = "occupancy: table.tsv has no line '# nvcc VERSION'; restore the table from git" ]
 }
 
 @test "the path of a build may have blanks" {

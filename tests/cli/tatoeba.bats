@@ -33,6 +33,16 @@ setup() {
   [ "$(find out -type f -newermt 2001-01-01 -printf '%p %T@\n' | sort)" = "$before" ]
 }
 
+@test "--help prints what the script takes, and an unknown option is an error" {
+  run $recipe/run --help
+  [ "$status" -eq 0 ]
+  [[ "$output" == "One command from sentences"*"OUT "*"TRIREME "* ]]
+  run $recipe/run --seed 2
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"has no option --seed; "*"--help lists"* ]]
+  [ ! -e out ]
+}
+
 @test "a training that was killed continues" {
   TRIREME_FAULT=die:4:0 run $recipe/run texts
   [ "$status" -ne 0 ]

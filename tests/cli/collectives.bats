@@ -4,6 +4,7 @@
 
 bats_require_minimum_version 1.5.0  # needed for `run -1` and `run !`
 load ../ranks/transport
+MODEL+=(--batch-tokens 64)
 
 @test "GPU to GPU and through the host: the same sums, sharded or not, in fp32 and bf16, in small buckets and one" {
   need_mpi
@@ -135,12 +136,14 @@ waits() {
 
 @test "GPU to GPU: all ranks stop at the same step, by --patience, --max-time and after a signal" {
   need_mpi
+  "$TRIREME" prepare --quiet --train "$SET"/test.{src,ref} --valid <(head -n 9 "$SET/valid.src") <(head -n 9 "$SET/valid.ref") \
+    --tokenizer "$SET/tokenizer.model" --out "$T/few" > /dev/null
   for way in host nccl; do
-    say 2 "$T/patience-$way" --steps 60 --valid-every 3 --patience 1 --lr 1e-9 --allreduce-transport $way > "$T/said" || { cat "$T/said"; false; }
+    say 2 "$T/patience-$way" --data "$T/few" --steps 60 --valid-every 3 --patience 1 --lr 1e-9 --allreduce-transport $way > "$T/said" || { cat "$T/said"; false; }
     [ "$(last_step "$T/patience-$way")" -lt 60 ]
   done
   same_state "$T/patience-host" "$T/patience-nccl"
-  say 2 "$T/time" --steps 100000000 --max-time 2s > "$T/said" || { cat "$T/said"; false; }
+  say 2 "$T/time" --steps 100000000 --max-time 1s > "$T/said" || { cat "$T/said"; false; }
   [ -f "$T/time/checkpoints/latest/weights.safetensors" ]
   say 2 "$T/signal" --steps 100000000 > "$T/said" &
   until_there "$T/signal/metrics.jsonl"

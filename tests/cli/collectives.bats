@@ -4,6 +4,7 @@
 
 bats_require_minimum_version 1.5.0  # needed for `run -1` and `run !`
 load ../ranks/transport
+MODEL+=(--batch-tokens 64)
 
 @test "GPU to GPU and through the host: the same sums, sharded or not, in fp32 and bf16, in small buckets and one" {
   need_mpi
@@ -41,23 +42,43 @@ load ../ranks/transport
 
 @test "auto prints why it uses the host; nccl that is not available is an error with a remedy" {
   need_mpi
-  # what TEXT REMEDY [OPTION…]: nccl is refused with this reason and this remedy
-  what() {
-    local text=$1 remedy=$2
-    shift 2
+  # refuse NAME [OPTION…]: starts a dry run with nccl. These runs are parallel, because mpirun waits a
+  # second or more after an error.
+  refuse() {
+    local name=$1
+    shift
+    { say 2 "$T/dry" --dry-run "$@" --allreduce-transport nccl > "$T/said-$name" || echo $? > "$T/status-$name"; } 3>&- &
+  }
+  # refused NAME TEXT: the run has ended with this error.
+  refused() {
+    status=$(cat "$T/status-$1") output=$(cat "$T/said-$1")
+    [ "$status" -ne 0 ]
+    one_error "$2"
+  }
+  # uses_host TEXT [OPTION…]: without nccl the run uses the host, with this reason.
+  uses_host() {
+    local text=$1
+    shift
     run say 2 "$T/dry" --dry-run "$@"
     [ "$status" -eq 0 ] || { echo "$output"; return 1; }
     grep -q "^ranks .*gradient all-reduce through host memory ($text" <<< "$output" || { echo "$output"; return 1; }
-    run say 2 "$T/dry" --dry-run "$@" --allreduce-transport nccl
-    [ "$status" -ne 0 ]
-    one_error "allreduce-transport nccl is not available: $text.*$remedy"
   }
-  FAKE_GPUS=1 what 'ranks 0 and 1 share a GPU' 'one rank per GPU'
-  what '--reproducible adds in the order' 'leave --reproducible out' --reproducible
-  FAKE_COMM_MISSING=1 what 'NCCL was not found on rank 1 ' 'install libnccl2'
-  FAKE_COMM_MISSING='' what 'NCCL was not found on rank 0 ' 'disabled by FAKE_COMM_MISSING; install libnccl2'
-  run say 2 "$T/dry" --dry-run --device cpu --allreduce-transport nccl
-  one_error 'rank 0 has no GPU; pass --device cuda'
+  FAKE_GPUS=1 refuse shared
+  refuse reproducible --reproducible
+  FAKE_COMM_MISSING=1 refuse one
+  FAKE_COMM_MISSING='' refuse all
+  refuse cpu --device cpu
+  FAKE_GPUS=1 uses_host 'ranks 0 and 1 share a GPU'
+  uses_host '--reproducible adds in the order' --reproducible
+  FAKE_COMM_MISSING=1 uses_host 'NCCL was not found on rank 1 '
+  FAKE_COMM_MISSING='' uses_host 'NCCL was not found on rank 0 '
+  wait
+  nccl='allreduce-transport nccl is not available:'
+  refused shared "$nccl ranks 0 and 1 share a GPU.*one rank per GPU"
+  refused reproducible "$nccl --reproducible adds in the order.*leave --reproducible out"
+  refused one "$nccl NCCL was not found on rank 1 .*install libnccl2"
+  refused all "$nccl NCCL was not found on rank 0 .*disabled by FAKE_COMM_MISSING; install libnccl2"
+  refused cpu 'rank 0 has no GPU; pass --device cuda'
   run say 2 "$T/dry" --dry-run --device cpu
   [ "$status" -eq 0 ]
   [[ ! "$output" =~ "through host memory" ]]
@@ -135,12 +156,14 @@ waits() {
 
 @test "GPU to GPU: all ranks stop at the same step, by --patience, --max-time and after a signal" {
   need_mpi
+  "$TRIREME" prepare --quiet --train "$SET"/test.{src,ref} --valid <(head -n 9 "$SET/valid.src") <(head -n 9 "$SET/valid.ref") \
+    --tokenizer "$SET/tokenizer.model" --out "$T/few" > /dev/null
   for way in host nccl; do
-    say 2 "$T/patience-$way" --steps 60 --valid-every 3 --patience 1 --lr 1e-9 --allreduce-transport $way > "$T/said" || { cat "$T/said"; false; }
+    say 2 "$T/patience-$way" --data "$T/few" --steps 60 --valid-every 3 --patience 1 --lr 1e-9 --allreduce-transport $way > "$T/said" || { cat "$T/said"; false; }
     [ "$(last_step "$T/patience-$way")" -lt 60 ]
   done
   same_state "$T/patience-host" "$T/patience-nccl"
-  say 2 "$T/time" --steps 100000000 --max-time 2s > "$T/said" || { cat "$T/said"; false; }
+  say 2 "$T/time" --steps 100000000 --max-time 1s > "$T/said" || { cat "$T/said"; false; }
   [ -f "$T/time/checkpoints/latest/weights.safetensors" ]
   say 2 "$T/signal" --steps 100000000 > "$T/said" &
   until_there "$T/signal/metrics.jsonl"

@@ -5,6 +5,7 @@
 
 bats_require_minimum_version 1.5.0  # needed for `run -1` and `run !`
 load ../ranks/transport
+MODEL+=(--batch-tokens 64)
 
 setup_file() {
   make_set
@@ -143,22 +144,34 @@ setup() {
 
 @test "the self-test tries the collectives of the run, and names the one that fails" {
   need_mpi
-  # wrong CALL NAME [OPTION…]: the run ends because this call has a wrong result on rank 1.
+  # wrong CALL [OPTION…]: starts a run in which this call has a wrong result on rank 1.
   wrong() {
-    local call=$1 name=$2
-    shift 2
-    NCCL_STAND_IN_WRONG=$call:1 run say 2 "$T/wrong" --steps 2 --allreduce-transport nccl "$@"
-    failed_in_time
-    one_error "NCCL $name self-test failed: .*; try --allreduce-transport host"
+    local call=$1
+    shift
+    { NCCL_STAND_IN_WRONG=$call:1 say 2 "$T/wrong-$call" --steps 2 --allreduce-transport nccl "$@" > "$T/said-$call" || echo $? > "$T/status-$call"; } &
   }
-  wrong all-reduce:1 all-reduce
-  for call in reduce-scatter:1 reduce:2; do wrong $call reduce-scatter --shard-optimizer; done
-  for call in all-gather:1 broadcast:1; do wrong $call all-gather --shard-optimizer; done
-  for call in all-gather:2 broadcast:3; do wrong $call '16-bit all-gather' --shard-optimizer; done
+  # names NAME CALL…: the runs with a wrong result of these calls have ended with this name.
+  names() {
+    local name=$1 call
+    shift
+    for call; do
+      status=$(cat "$T/status-$call") output=$(cat "$T/said-$call")
+      failed_in_time
+      one_error "NCCL $name self-test failed: .*; try --allreduce-transport host"
+    done
+  }
+  # The runs are parallel, because mpirun waits a second or more after an error. The second all-reduce of
+  # the self-test is that of fp64.
+  for call in all-reduce:1 all-reduce:2; do wrong $call; done
+  for call in reduce-scatter:1 reduce:2 all-gather:1 broadcast:1 all-gather:2 broadcast:3; do wrong $call --shard-optimizer; done
+  wait
+  names all-reduce all-reduce:1
+  names 'fp64 all-reduce' all-reduce:2
+  names reduce-scatter reduce-scatter:1 reduce:2
+  names all-gather all-gather:1 broadcast:1
+  names '16-bit all-gather' all-gather:2 broadcast:3
   NCCL_STAND_IN_CALLS=$T/calls say 2 "$T/right" --steps 1 --allreduce-transport nccl --shard-optimizer
   [ "$(grep -cE "^rank [01] all-reduce 4 reduce 4 reduce-scatter 1 all-gather 2 broadcast 6$" "$T/calls")" -eq 2 ]
-  # The second all-reduce of the self-test is that of fp64.
-  wrong all-reduce:2 'fp64 all-reduce'
   NCCL_STAND_IN_CALLS=$T/limited say 2 "$T/few" --steps 2 --allreduce-transport nccl --nccl-ctas 4
   [ "$(grep -cE "^rank [01] .* ctas 4$" "$T/limited")" -eq 2 ]
   NCCL_STAND_IN_FAIL=all-reduce:4:1 run say 2 "$T/fail" --steps 100 --allreduce-transport nccl

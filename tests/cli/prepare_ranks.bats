@@ -8,7 +8,9 @@ load ../ranks/support
 
 setup_file() {
   cd "$BATS_FILE_TMPDIR"
-  perl -e 'srand 3; for (1 .. 6000) { print join(" ", map { join "", map { chr 97 + int rand 12 } 1 .. 1 + int rand 6 } 1 .. 3 + int rand 9), "\n" }' > a
+  # Most words are from a list of 1,000, because learning a tokenizer takes time for each distinct word.
+  perl -e 'srand 3; sub word { join "", map { chr 97 + int rand 12 } 1 .. 1 + int rand 6 } my @list = map { word } 1 .. 1000;
+    for (1 .. 6000) { print join(" ", map { int rand 30 ? $list[rand @list] : word } 1 .. 3 + int rand 9), "\n" }' > a
   tr a-l l-za-k < a > b
   head -n 60 a > va
   head -n 60 b > vb

@@ -20,6 +20,20 @@ make_set() {
     "$TRIREME" prepare --quiet --recipe demo --demo-pairs 3000 --vocab-size 800 --out "$SET" > /dev/null
 }
 
+# make_small_set: makes a set with 20 pairs of validation text, for tests that validate: a model
+# that has learned nothing translates slowly, because it does not end its sentences.
+make_small_set() {
+  local side
+  make_set
+  for side in src ref; do
+    head -n 20 "$SET/valid.$side" > "$BATS_FILE_TMPDIR/valid.$side"
+    cat <(tail -n +21 "$SET/valid.$side") "$SET/test.$side" > "$BATS_FILE_TMPDIR/train.$side"
+  done
+  "$TRIREME" prepare --quiet --train "$BATS_FILE_TMPDIR"/train.{src,ref} --valid "$BATS_FILE_TMPDIR"/valid.{src,ref} \
+    --tokenizer "$SET/tokenizer.model" --out "$BATS_FILE_TMPDIR/small" > /dev/null
+  SET=$BATS_FILE_TMPDIR/small
+}
+
 # make_gpu [OPTION…]: builds a plug-in with fake GPUs that compute on the CPU, with these compiler
 # options, and puts it and the MPI plug-in first in the search path.
 make_gpu() {

@@ -95,7 +95,8 @@ last_step() {
   local line
   line=$(tail -n 1 "$1/metrics.jsonl" 2> /dev/null || true)
   line=${line##*\"step\":}
-  echo "${line%%[!0-9]*}" | sed 's/^$/0/'
+  line=${line%%[!0-9]*}
+  echo "${line:-0}"
 }
 
 # until_there FILE: waits until the file is not empty.

@@ -5,7 +5,6 @@
 
 bats_require_minimum_version 1.5.0
 load ../tools/wait.bash
-UNTIL_PAUSE=0.1  # the board looks for changes every 0.5 s
 
 setup() {
   [ -f "$(dirname "$TRIREME")/libtrireme-board.so" ] || skip "built without libmicrohttpd or dygraphs"

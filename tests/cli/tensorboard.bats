@@ -6,7 +6,7 @@ bats_require_minimum_version 1.5.0
 load ../ranks/support
 
 setup_file() {
-  make_set
+  make_small_set
 }
 
 setup() {
@@ -66,6 +66,7 @@ each_step_once() {
   [ "$(event_files "$T/run" | wc -l)" -eq 3 ]
   each_step_once "$T/run"
   diff <(curve "$T/whole" train/nll) <(curve "$T/run" train/nll)
+  diff <(curve "$T/whole" valid/nll) <(curve "$T/run" valid/nll)
   diff <(curve "$T/whole" valid/bleu) <(curve "$T/run" valid/bleu)
   [ "$(curve "$T/run" _hparams_/session_start_info | sed 's/:.*//')" = "0 tensor" ]
 }

@@ -6,7 +6,7 @@ bats_require_minimum_version 1.5.0
 load ../ranks/support
 
 setup_file() {
-  make_set
+  make_small_set
 }
 
 setup() {
@@ -73,6 +73,7 @@ steps() {
   train 1 "$T/run" --resume --steps 12 --valid-every 10
   [ "$(steps "$T/run")" = "1 2 3 4 5 6 7 8 9 10 11 12 " ]
   diff <(curve "$T/whole" train/nll) <(curve "$T/run" train/nll)
+  diff <(curve "$T/whole" valid/nll) <(curve "$T/run" valid/nll)
   diff <(curve "$T/whole" valid/bleu) <(curve "$T/run" valid/bleu)
   [ "$(records "$T/run" | grep -c '^exit')" -eq 1 ]
 }

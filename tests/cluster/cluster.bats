@@ -7,11 +7,24 @@ load ../tools/wait
 load hosts
 
 setup_file() {
+  make_program
   make_hosts 2
   if [ -n "$LAB_MISSING" ]; then return; fi
   for host in h1 h2; do make_private "$host"; done
 }
 teardown_file() { remove_hosts; }
+
+# make_program: the program under test is a copy without debugging information, because `up` sends it to
+# the hosts in almost every test, encrypted.
+make_program() {
+  local file dir=$BATS_FILE_TMPDIR/program
+  mkdir "$dir"
+  for file in "$TRIREME" "${TRIREME%/*}"/libtrireme-{mpi,cuda}.so; do
+    [ -e "$file" ] || continue
+    strip --strip-debug -o "$dir/${file##*/}" "$file" 2> /dev/null || cp "$file" "$dir/"
+  done
+  export TRIREME=$dir/${TRIREME##*/}
+}
 
 # make_private HOST: makes private copies of the directories that `up` changes, mount helpers that
 # need no server, and a user.
@@ -484,7 +497,7 @@ is_gone() { ! is_running "$1"; }
   [[ "$output" == *"no ~/.ssh/authorized_keys"* ]]
   enter h1 cp /run/ann/.ssh/id_rsa.pub /run/ann/.ssh/authorized_keys
   as_ann h1 /run/ann/entrypoint sshd 2222 > daemon 2>&1 3>&- &
-  until_true grep -q "listening on 0.0.0.0" daemon
+  until_true grep -qs "listening on 0.0.0.0" daemon
   grep -q "^host key: ssh-ed25519 $(cut -d ' ' -f 2 "$LAB/key.pub")" daemon
   known=(-o GlobalKnownHostsFile=none -o UserKnownHostsFile=/run/ann/.trireme/known_hosts)
   [ "$(as_ann h2 /run/ann/entrypoint ssh "${known[@]}" -o BatchMode=yes -p 2222 -i /run/ann/.ssh/id_rsa 10.7.0.1 hostname)" = h1 ]
@@ -492,8 +505,8 @@ is_gone() { ! is_running "$1"; }
   enter h1 pkill -f "sshd -D -e -f /run/ann"
   wait $! || true
   enter h1 rm /run/ann/.ssh/id_rsa
-  as_ann h1 /run/ann/entrypoint sshd 2222 > daemon 2>&1 3>&- &
-  until_true grep -q "listening on 0.0.0.0" daemon
+  as_ann h1 /run/ann/entrypoint sshd 2222 > other 2>&1 3>&- &
+  until_true grep -qs "listening on 0.0.0.0" other
   run as_ann h2 ssh "${known[@]}" -o BatchMode=yes -p 2222 -i /run/ann/.ssh/id_rsa 10.7.0.1 hostname
   [ "$status" -eq 255 ]
   [[ "$output" == *"Host key verification failed"* ]]

@@ -24,7 +24,7 @@ setup() {
 doctor() {
   local hosts=$1
   shift
-  run on h1 sh -c '"$0" "$@" > json 2> messages' "$TRIREME" doctor --quiet --json --preset tiny --vocab-size 1000 \
+  run on h1 sh -c '"$0" "$@" > json 2> messages' "$TRIREME" doctor --quiet --json --preset bert-tiny --vocab-size 1000 \
     --hosts "$hosts" --ssh-port $SSH_PORT --ssh-key "$key" --run "$PWD/shared/run" "$@"
   cat messages
   table
@@ -61,8 +61,22 @@ host_checks_ok() {
   done
 }
 
+# doctor_without_fault: `json` is the result on three hosts without a fault, which several tests look
+# at.
+doctor_without_fault() {
+  if [ ! -e "$BATS_FILE_TMPDIR/json" ]; then
+    doctor h1,h2,h3
+    [ -z "$(ls -A shared)" ]
+    for host in h1 h2 h3; do until_true has_no_process $host; done
+    cp json "$BATS_FILE_TMPDIR/"
+  fi
+  cp "$BATS_FILE_TMPDIR/json" .
+  table
+}
+has_no_process() { [ -z "$(processes_on "$1")" ]; }
+
 @test "doctor on three hosts without a fault: every host is OK, every pair is measured" {
-  doctor h1,h2,h3
+  doctor_without_fault
   for host in h1 h2 h3; do host_checks_ok $host ssh "clock skew" "same program" ports "shared dir"; done
   [ "$(level "" "network used")" = OK ]
   perl -MJSON::PP -e 'undef $/; open F, "<", "json"; $j = decode_json(<F>);
@@ -71,15 +85,12 @@ host_checks_ok() {
     die "pairs" unless join(",", map { "$_->{a}-$_->{b}" } @{$j->{pairs}}) eq "h1-h2,h1-h3,h2-h3";
     for (@{$j->{pairs}}) { die "$_->{a}-$_->{b}" unless $_->{latency} > 0 && $_->{rate_ab} > 0 && $_->{rate_ba} > 0 && $_->{problem} eq "" }
     for (@{$j->{machines}}) { die "clock of $_->{name}" unless abs($_->{clock_offset}) < 1 + $_->{clock_error} }'
-  [ -z "$(ls -A shared)" ]
-  for host in h1 h2 h3; do until_true has_no_process $host; done
 }
-has_no_process() { [ -z "$(processes_on "$1")" ]; }
 
 @test "doctor runs an all-reduce of the gradient over all hosts" {
   need_mpi
   if is_sanitized; then skip "mpirun does not pass the sanitizers' options to other hosts"; fi
-  doctor h1,h2,h3
+  doctor_without_fault
   [ "$(level "" all-reduce)" = OK ]
   perl -MJSON::PP -e 'undef $/; open F, "<", "json"; $j = decode_json(<F>); $a = $j->{allreduce};
     die "ranks" unless $a->{ranks} == 3 && $a->{hosts} == 3 && $a->{transport} =~ /3 hosts/;
@@ -88,7 +99,7 @@ has_no_process() { [ -z "$(processes_on "$1")" ]; }
 }
 
 @test "doctor prints a table that joins what is OK on all hosts" {
-  run on h1 "$TRIREME" doctor --quiet --preset tiny --vocab-size 1000 --hosts h1,h2,h3 --ssh-port $SSH_PORT \
+  run on h1 "$TRIREME" doctor --quiet --preset bert-tiny --vocab-size 1000 --hosts h1,h2,h3 --ssh-port $SSH_PORT \
     --ssh-key "$key" --run "$PWD/shared/run"
   echo "$output"
   grep -q '^all  same program *OK *the same everywhere$' <<< "$output"
@@ -97,7 +108,7 @@ has_no_process() { [ -z "$(processes_on "$1")" ]; }
 
 @test "doctor reads a host file" {
   printf 'h1 slots=1\nh2 slots=1 # second\n' > hostfile
-  run on h1 sh -c '"$0" "$@" > json' "$TRIREME" doctor --quiet --json --preset tiny --vocab-size 1000 \
+  run on h1 sh -c '"$0" "$@" > json' "$TRIREME" doctor --quiet --json --preset bert-tiny --vocab-size 1000 \
     --hostfile "$PWD/hostfile" --ssh-port $SSH_PORT --ssh-key "$key" --run "$PWD/shared/run"
   host_checks_ok h2 ssh ports "shared dir"
   [ -z "$(level h3 ssh)" ]
@@ -220,7 +231,7 @@ has_no_process() { [ -z "$(processes_on "$1")" ]; }
 }
 
 @test "doctor finds a slow link between two hosts by the speed of the card" {
-  slow_link h2 20mbit
+  slow_link h2 200mbit  # the card says 10 Gbit/s
   doctor h1,h2
   fast_link h2
   [ "$status" -eq 1 ]

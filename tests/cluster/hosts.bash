@@ -104,14 +104,23 @@ make_ssh_files() {
   done
 }
 
-# child_of PID: prints its only child.
-child_of() { pgrep -P "$1" | head -n 1; }
+# child_of PID: prints its only child. The kernel's list takes no process to read; pgrep, for kernels
+# without it, looks at all processes.
+child_of() {
+  local children=/proc/$1/task/$1/children list=
+  if [ ! -e /proc/$$/task/$$/children ]; then
+    pgrep -P "$1" | head -n 1
+    return
+  fi
+  { read -r list < "$children"; } 2> /dev/null || true  # false: there is no line break at the end
+  echo "${list%% *}"
+}
 lab_init() { child_of "$LAB_PID"; }
 # host_init_of HOST: prints process 1 of the host, below nsenter and unshare; nothing if the host
 # is off.
 host_init_of() {
   local pid
-  pid=$(child_of "$(cat "$LAB/$1/nsenter")")
+  pid=$(child_of "$(< "$LAB/$1/nsenter")")
   if [ -n "$pid" ]; then child_of "$pid"; fi
 }
 # until_reached HOST FILE: waits until host_init has created this file; fails if host_init has
@@ -120,7 +129,7 @@ until_reached() {
   until_true has_reached_or_ended "$1" "$2" || return 1
   [ -e "$LAB/$1/$2" ] || { cat "$LAB/$1/log"; return 1; }
 }
-has_reached_or_ended() { [ -e "$LAB/$1/$2" ] || ! kill -0 "$(cat "$LAB/$1/nsenter")" 2> /dev/null; }
+has_reached_or_ended() { [ -e "$LAB/$1/$2" ] || ! kill -0 "$(< "$LAB/$1/nsenter")" 2> /dev/null; }
 
 # in_switch COMMAND…: runs in the network namespace that has the other ends of the hosts' cables.
 in_switch() { nsenter --target "$(lab_init)" --net "$@"; }

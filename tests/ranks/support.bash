@@ -20,6 +20,20 @@ make_set() {
     "$TRIREME" prepare --quiet --recipe demo --demo-pairs 3000 --vocab-size 800 --out "$SET" > /dev/null
 }
 
+# make_small_set: makes a set with 20 pairs of validation text, for tests that validate: a model
+# that has learned nothing translates slowly, because it does not end its sentences.
+make_small_set() {
+  local side
+  make_set
+  for side in src ref; do
+    head -n 20 "$SET/valid.$side" > "$BATS_FILE_TMPDIR/valid.$side"
+    cat <(tail -n +21 "$SET/valid.$side") "$SET/test.$side" > "$BATS_FILE_TMPDIR/train.$side"
+  done
+  "$TRIREME" prepare --quiet --train "$BATS_FILE_TMPDIR"/train.{src,ref} --valid "$BATS_FILE_TMPDIR"/valid.{src,ref} \
+    --tokenizer "$SET/tokenizer.model" --out "$BATS_FILE_TMPDIR/small" > /dev/null
+  SET=$BATS_FILE_TMPDIR/small
+}
+
 # make_gpu [OPTION…]: builds a plug-in with fake GPUs that compute on the CPU, with these compiler
 # options, and puts it and the MPI plug-in first in the search path.
 make_gpu() {
@@ -81,7 +95,8 @@ last_step() {
   local line
   line=$(tail -n 1 "$1/metrics.jsonl" 2> /dev/null || true)
   line=${line##*\"step\":}
-  echo "${line%%[!0-9]*}" | sed 's/^$/0/'
+  line=${line%%[!0-9]*}
+  echo "${line:-0}"
 }
 
 # until_there FILE: waits until the file is not empty.

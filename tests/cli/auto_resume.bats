@@ -50,7 +50,7 @@ latest_step() {
     run auto "$T/run" --steps 3 --save-every 2
     [ "$status" -eq 0 ] || { echo "killed at file operation $n: $output"; false; }
     same_state "$T/whole" "$T/run"
-    rm -r "$T/run"
+    rm -r "${T:?}/run"
   done
   [ "$n" -gt "$(fewer 10 2)" ]
 }
@@ -68,7 +68,7 @@ latest_step() {
 
 @test "a config without a checkpoint is begun again" {
   auto "$T/run" --steps 2
-  rm -r "$T/run/checkpoints"
+  rm -r "${T:?}/run/checkpoints"
   auto "$T/run" --steps 2
   [ "$(latest_step "$T/run")" -eq 2 ]
 }

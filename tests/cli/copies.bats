@@ -132,11 +132,11 @@ member() {
 
 @test "a copy of another run is not used" {
   lose 1 "$T/run" 4 hang:5:0 --steps 8 --save-every 100 --peer-checkpoint 4
-  rm -r "$T/run"
+  rm -r "${T:?}/run"
   train 1 "$T/run" --auto-resume --steps 8 --save-every 100
   run ! grep -q "resume   " "$T/run/log.txt"
   mv "$T"/mem/run-* "$T/mem/run-$(cat "$T/run/id")"
-  rm -r "$T/run/checkpoints"
+  rm -r "${T:?}/run/checkpoints"
   train 1 "$T/run" --auto-resume --steps 8
   grep -q "resume   step 4 (in-memory copy)" "$T/run/log.txt"
 }

@@ -23,7 +23,7 @@ names() { grep "^{\"ph\":\"X\",\"pid\":$1," "$2" | sed 's/.*"name":"\([^"]*\)".*
 @test "two ranks: the trace is valid, spans nest, every bucket is reduced in every step on both ranks" {
   need_mpi
   for way in "" "--reproducible" "--shard-optimizer --overlap no"; do
-    rm -rf "$T/run"
+    rm -rf "${T:?}/run"
     train 2 "$T/run" "${options[@]}" $way
     "$CHECK" "$T/run/trace.json" > "$T/out"
     grep -q '^2 ranks, steps 4 to 7, ' "$T/out"
@@ -34,7 +34,7 @@ names() { grep "^{\"ph\":\"X\",\"pid\":$1," "$2" | sed 's/.*"name":"\([^"]*\)".*
 @test "two ranks of one machine: the all-reduces prove that their clocks differ by less than 100 us" {
   need_mpi
   for attempt in 1 2 3 4 5; do
-    rm -rf "$T/run"
+    rm -rf "${T:?}/run"
     train 2 "$T/run" "${options[@]}"
     run "$CHECK" "$T/run/trace.json" 100
     if [ "$status" -eq 0 ]; then return 0; fi
@@ -122,7 +122,7 @@ names() { grep "^{\"ph\":\"X\",\"pid\":$1," "$2" | sed 's/.*"name":"\([^"]*\)".*
   need_mpi
   export TRIREME_PLUGIN_PATH="$BATS_FILE_TMPDIR/plugins" FAKE_GPUS=2
   for way in "" "--shard-optimizer"; do
-    rm -rf "$T/run"
+    rm -rf "${T:?}/run"
     train 2 "$T/run" --device cuda --allreduce-transport nccl "${options[@]}" $way
     "$CHECK" "$T/run/trace.json" > "$T/out"
     run ! grep -q ', 0 buckets per step' "$T/out"

@@ -163,7 +163,7 @@ waits() {
     [ "$(last_step "$T/patience-$way")" -lt 60 ]
   done
   same_state "$T/patience-host" "$T/patience-nccl"
-  say 2 "$T/time" --steps 100000000 --max-time 1s > "$T/said" || { cat "$T/said"; false; }
+  say 2 "$T/time" --steps 100000000 --max-time 2s > "$T/said" || { cat "$T/said"; false; }
   [ -f "$T/time/checkpoints/latest/weights.safetensors" ]
   say 2 "$T/signal" --steps 100000000 > "$T/said" &
   until_there "$T/signal/metrics.jsonl"

@@ -254,7 +254,7 @@ static void test_model_json_without_a_file_that_is_needed_is_refused(void **stat
   StoreSums sums = {.known = true};
   store_add_file(&sums, "words.txt", (FileSum){0});
   assert_int_equal(store_check_file(&sums, scratch, "ratings.txt"), ERR_WORK);
-  assert_says("model.json is damaged: 'ratings.txt'");
+  assert_says("model.json is damaged: 'files' has no 'ratings.txt'");
 }
 
 static void test_config_difference_ignores_fields_that_may_change(void **state) {

@@ -27,8 +27,10 @@ teardown() {
 
 # set_shell HOST SHELL: sets root's login shell.
 set_shell() { enter "$1" sed -i "s|^\(root:.*:\)[^:]*$|\1$2|" /etc/passwd; }
-# hang_shell HOST: gives root a login shell that starts no command.
+# hang_shell HOST: gives root a login shell that starts no command. Ends those that an earlier test has
+# left, which is_hanging would find.
 hang_shell() {
+  enter "$1" pkill -KILL -f "^sleep 98765" || true
   enter "$1" bash -c 'printf "#!/bin/sh\necho welcome\nexec sleep 98765\n" > /run/hang; chmod 755 /run/hang'
   set_shell "$1" /run/hang
 }

@@ -168,40 +168,33 @@ typedef struct {
   bool is_exact;         /* They have the machine, preset and precision that are asked for. */
 } Basis;
 
-/* Returns a measurement of this machine, preset and precision, otherwise the most similar: then the
- * first, because the gain of small batches depends on the machine's cache. */
-static const Measured *find_similar(const char *machine, const char *preset,
-                                    PlanPrecision precision, bool *is_exact) {
-  const Measured *best = &measured[0];
-  int most = -1;
-  for (size_t i = 0; i < MEASURED; i++) {
-    const Measured *c = &measured[i];
-    int same = 4 * (c->precision == precision) + 2 * (strcmp(c->preset, preset) == 0) +
-               (strcmp(c->machine, machine) == 0);
-    if (same <= most) continue;
-    most = same;
-    best = c;
-  }
-  *is_exact = most == 4 + 2 + 1;
-  return best;
+/* Returns how similar a measurement is to what is asked for: EXACT if all three are the same. */
+enum { EXACT = 4 + 2 + 1 };
+static int rate_likeness(const Measured *c, const char *machine, const char *preset,
+                         PlanPrecision precision) {
+  return 4 * (c->precision == precision) + 2 * (strcmp(c->preset, preset) == 0) +
+         (strcmp(c->machine, machine) == 0);
 }
 
 /* Finds what a batch of so many target tokens is based on. Between two batches that were measured the
- * ratio is interpolated over the logarithm of the tokens. */
+ * ratio is interpolated over the logarithm of the tokens. If none is exact, it is the first of the
+ * most similar, because the gain of small batches depends on the machine's cache. */
 static Basis find_basis(const char *machine, const char *preset, PlanPrecision precision,
                         double tokens) {
-  Basis b = {0};
-  b.near = find_similar(machine, preset, precision, &b.is_exact);
-  if (!b.is_exact) return b;
-  const Measured *below = NULL, *above = NULL;
+  const Measured *similar = NULL, *below = NULL, *above = NULL;
+  int most = -1;
   for (size_t i = 0; i < MEASURED; i++) {
     const Measured *c = &measured[i];
-    if (c->precision != precision || strcmp(c->preset, preset) || strcmp(c->machine, machine))
-      continue;
+    int likeness = rate_likeness(c, machine, preset, precision);
+    if (likeness > most) {
+      most = likeness;
+      similar = c;
+    }
+    if (likeness != EXACT) continue;
     if (c->tokens <= tokens && (!below || c->tokens > below->tokens)) below = c;
     if (c->tokens >= tokens && (!above || c->tokens < above->tokens)) above = c;
   }
-  b.near = below ? below : above;
+  Basis b = {.near = below ? below : above ? above : similar, .is_exact = most == EXACT};
   if (!below || !above || below == above) return b;
   b.other = above;
   b.weight = log(tokens / below->tokens) / log(above->tokens / below->tokens);

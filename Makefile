@@ -150,14 +150,16 @@ $(BUILD)/tests/gpu/%.c.o: CFLAGS += $(CUDA_CFLAGS)$(if $(CUDA_AS), -DCUDA_AS=$(C
 $(BUILD)/tests/gpu/%: $(BUILD)/tests/gpu/%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $< $(whole) $(LDLIBS) -lcmocka -o $@
 $(BUILD)/tests/gpu/test_kernels: $(patsubst %,$(BUILD)/tests/gpu/%.c.o,test_kernels check kernels_speed kernels_attention kernels_decode kernels_fp8 kernels_relu kernels_head kernels_loss kernels_sums) \
+  $(BUILD)/tests/gpu/occupy.cu.o \
   $(filter %.cu.o,$(cuda_obj)) $(BUILD)/libtrireme.a
 	$(call say,LINK)$(CXX) -pthread $(PROBED_OPENMP) $(LDFLAGS) $^ $(CUDA_LIBS) $(LDLIBS) -o $@
 # For tests of several ranks on one GPU: a stand-in for NCCL, and a plug-in that gives each process a
 # GPU of its own by name.
 stand_in := $(BUILD)/tests/gpu/stand-in
-$(stand_in)/libnccl.so.2: tests/gpu/nccl_stand_in.c tests/gpu/nccl_exchange.c tests/gpu/nccl_exchange.h src/backend/cuda/nccl_abi.h $(BUILD)/config.mk
+$(BUILD)/tests/gpu/occupy.cu.o: $(BUILD)/nvcc.flags
+$(stand_in)/libnccl.so.2: tests/gpu/nccl_stand_in.c tests/gpu/nccl_exchange.c tests/gpu/nccl_exchange.h src/backend/cuda/nccl_abi.h $(BUILD)/tests/gpu/occupy.cu.o $(BUILD)/config.mk
 	@mkdir -p $(@D)
-	$(call say,LINK)$(CC) $(CPPFLAGS) $(CFLAGS) $(CUDA_CFLAGS) -fPIC -shared -Wl,--exclude-libs,ALL $(filter %.c,$^) $(filter-out -lcublasLt,$(CUDA_LIBS)) -o $@
+	$(call say,LINK)$(CC) $(CPPFLAGS) $(CFLAGS) $(CUDA_CFLAGS) -fPIC -shared -Wl,--exclude-libs,ALL $(filter %.c %.o,$^) $(filter-out -lcublasLt,$(CUDA_LIBS)) -o $@
 $(stand_in)/libtrireme-cuda.so: tests/gpu/one_gpu.c src/backend/cuda/cuda.h src/backend/backend.h src/base/plugin.h $(BUILD)/config.mk
 	@mkdir -p $(@D)
 	$(call say,PLUGIN)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared $< -ldl -o $@

@@ -6,17 +6,22 @@
 
 #include "base/mem.h"
 #include "check.h"
+#include "occupy.h"
 
 enum { ROWS = 25600, D = 512, FF = 2048, HEADS = 8, VOCAB = 32768, RUNS = 15, STEP = 2048 };
-#define POOL  ((size_t)1 << 22)
-#define SWEEP ((size_t)256 << 20)
+#define POOL        ((size_t)1 << 22)
+#define SWEEP       ((size_t)256 << 20)
+#define OCCUPIED_US 2000 /* longer than any kernel that is timed beside occupied SMs */
 
 void speed(bool attention_only);
 void speed_output(void);
+void speed_rows_beside(int sms);
 
 static float *pool; /* POOL normally distributed numbers on the device */
 static void *sweep;
 static cudaEvent_t begin, end;
+static int occupied; /* SMs that another kernel occupies meanwhile */
+static cudaStream_t beside;
 
 static void *take(size_t bytes) {
   void *p;
@@ -48,11 +53,13 @@ static void report(const char *name, double bytes, float *ms) {
   do {                                                               \
     float ms_[RUNS];                                                 \
     for (int i_ = -2; i_ < RUNS; i_++) {                             \
+      if (occupied) MUST(occupy_sms(occupied, OCCUPIED_US, beside)); \
       MUST(cudaMemsetAsync(sweep, i_, SWEEP, 0));                    \
       MUST(cudaEventRecord(begin, 0));                               \
       MUST(call);                                                    \
       MUST(cudaEventRecord(end, 0));                                 \
       MUST(cudaEventSynchronize(end));                               \
+      if (occupied) MUST(cudaStreamSynchronize(beside));             \
       if (i_ >= 0) MUST(cudaEventElapsedTime(&ms_[i_], begin, end)); \
     }                                                                \
     report(name, (double)(bytes), ms_);                              \
@@ -155,9 +162,12 @@ static void speed_rows(Type type) {
     TIME("linear_relu_dropout", (n + wide + FF * D) * size + wide / 4,
          kernel_linear_relu_dropout(type, act, mask, x, low, low, ROWS, D, FF, drop, 0));
     void *more_work = take(kernel_linear_relu_backward_work(ROWS, FF));
+    unsigned *counter = take(sizeof *counter);
+    MUST(cudaMemset(counter, 0, sizeof *counter));
     TIME("linear_relu_backward", (n + wide + FF * D) * size + wide / 8,
          kernel_linear_relu_backward(type, act, table, x, low, mask, ROWS, FF, D, drop, false,
-                                     more_work, 0));
+                                     more_work, counter, 0));
+    MUST(cudaFree(counter));
     MUST(cudaFree(more_work));
   }
   TIME("relu_back", 2 * wide * size + wide / 8,
@@ -373,6 +383,15 @@ void speed_output(void) {
   speed_loss(TYPE_BF16);
   speed_linear_loss(512);
   speed_linear_loss(1024);
+}
+
+/* A kernel that is loaded while another runs waits for it: set CUDA_MODULE_LOADING=EAGER. */
+void speed_rows_beside(int sms) {
+  prepare();
+  occupied = sms;
+  MUST(cudaStreamCreateWithFlags(&beside, cudaStreamNonBlocking));
+  printf("%d rows; another kernel occupies %d SMs\n", ROWS, sms);
+  speed_rows(TYPE_BF16);
 }
 
 void speed(bool attention_only) {

@@ -2,7 +2,10 @@
  * not multiples of 8, aligned and unaligned, with dropout, and twice to compare bits. Options:
  *   --attend          attention only
  *   --attend N        only its implementation N
- *   --speed [attend]  prints times instead
+ *   --speed           prints times instead
+ *   --speed attend    prints the times of attention
+ *   --speed loss      prints the times of losses
+ *   --speed rows N    prints the times of norms, ReLU and sums while another kernel occupies N SMs
  * Returns 77 if there is no GPU. Depends on check.h. */
 #include <math.h>
 #include <stdio.h>
@@ -17,6 +20,7 @@
 
 void speed(bool attention_only); /* defined in kernels_speed.c */
 void speed_output(void);         /* likewise: losses only */
+void speed_rows_beside(int sms); /* likewise */
 void attention_kernels(Type type, const Backend *ref,
                        int variant);                /* defined in kernels_attention.c */
 void decode_kernels(Type type, const Backend *ref); /* defined in kernels_decode.c */
@@ -548,6 +552,8 @@ int main(int argc, char **argv) {
   if (argc > 1 && !strcmp(argv[1], "--speed")) {
     if (argc > 2 && !strcmp(argv[2], "loss"))
       speed_output();
+    else if (argc > 3 && !strcmp(argv[2], "rows"))
+      speed_rows_beside(atoi(argv[3]));
     else
       speed(argc > 2 && !strcmp(argv[2], "attend"));
     return 0;

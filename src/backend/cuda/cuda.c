@@ -343,7 +343,7 @@ static void linear_relu_backward(const Backend *b, void *dx, float *dbias, const
   if (!work) return;
   cuda_note(c, "linear_relu_backward",
             kernel_linear_relu_backward(c->type, dx, dbias, dy, w, mask, rows, in, out, drop,
-                                        accumulate, work, c->stream));
+                                        accumulate, work, c->tile_counter, c->stream));
 }
 
 static void loss(const Backend *b, void *logits, double *sum, const int32_t *target,

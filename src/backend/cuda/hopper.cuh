@@ -55,6 +55,38 @@ static __device__ __forceinline__ void barrier_arrive_here(uint32_t at) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
 }
 
+/* Stores a word to the shared memory of another block of the cluster, and arrives at the barrier
+ * there; receive4 in that block returns the word. CUDA 12.0 does not have st.async. */
+static __device__ __forceinline__ void send4(uint32_t to, uint32_t word, uint32_t barrier,
+                                             uint32_t block) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there, arrived;\n"
+      "mapa.shared::cluster.u32 there, %0, %3;\n"
+      "mapa.shared::cluster.u32 arrived, %2, %3;\n"
+      "st.shared::cluster.u32 [there], %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [arrived];\n"
+      "}\n" ::"r"(to),
+      "r"(word), "r"(barrier), "r"(block)
+      : "memory");
+}
+
+/* Waits for the barrier, as barrier_wait does, and returns the word that send4 of another block has
+ * stored: acquires at cluster scope, not at block scope. */
+static __device__ __forceinline__ uint32_t receive4(uint32_t at, uint32_t barrier,
+                                                    uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+  return get4(at);
+}
+
 /* Makes initialized barriers visible to the cluster; call cluster_sync after it. */
 static __device__ __forceinline__ void publish_barriers(void) {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

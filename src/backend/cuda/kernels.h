@@ -132,13 +132,14 @@ cudaError_t kernel_draw_bits(uint8_t *bits, size_t n, Dropout, cudaStream_t);
 
 /* Backend.linear_relu_backward, only if kernel_fuses_relu returns true: bf16 and fp16 on Hopper,
  * `in` a multiple of 256, `out` a multiple of 64 and at least 512, all arrays 16-byte aligned.
- * dbias sums dx as stored, after rounding. */
+ * dbias sums dx as stored, after rounding. tile_counter: a number in device memory, 0 before and
+ * after the kernel; kernels that run at the same time need one each. */
 bool kernel_fuses_relu(Type, size_t rows, size_t in, size_t out);
 size_t kernel_linear_relu_backward_work(size_t rows, size_t in);
 cudaError_t kernel_linear_relu_backward(Type, void *dx, float *dbias, const void *dy,
                                         const void *w, const uint8_t *mask, size_t rows,
                                         size_t in, size_t out, Dropout, bool add, void *work,
-                                        cudaStream_t);
+                                        unsigned *tile_counter, cudaStream_t);
 
 /* dbias (n) = column sums of dy (rows, n), + dbias if `add`. */
 size_t kernel_column_sums_work(size_t rows, size_t n);

@@ -44,7 +44,7 @@ typedef __nv_bfloat16 Bf16;
  * of a tile; negative if one of the exponents is not. Loads the shifts. */
 struct Exponential {
   typedef Bf16 Element;
-  static constexpr bool B_ALONG = true, HAS_MASK = false;
+  static constexpr bool B_ALONG = true, HAS_MASK = false, DYNAMIC = false;
   static constexpr int BAND = 8;
   static constexpr uint32_t LOADED = LOADED_BYTES, OWN = 0;
   /* of rows g and g + 8 */

@@ -247,6 +247,8 @@ Err cuda_open_memory(Cuda *c) {
     if (!e) e = cudaEventCreateWithFlags(&s->free, cudaEventDisableTiming);
     if (!e) e = cudaEventRecord(s->free, c->stream);
   }
+  if (!e) e = cudaMalloc((void **)&c->tile_counter, sizeof *c->tile_counter);
+  if (!e) e = cudaMemsetAsync(c->tile_counter, 0, sizeof *c->tile_counter, c->stream);
   if (e) return report_failure(c, "creating streams and staging buffers", e);
   return cuda_scratch(c, &c->work, MATMUL_WORK) ? ERR_OK : err_give(&c->failed);
 }
@@ -262,6 +264,7 @@ void cuda_close_memory(Cuda *c) {
   }
   for (size_t i = 0; i < c->stamps; i++) cudaEventDestroy(c->stamp[i]);
   mem_free(c->stamp);
+  cudaFree(c->tile_counter);
   free_scratch(&c->work);
   free_scratch(&c->sorted);
   free_scratch(&c->sums);

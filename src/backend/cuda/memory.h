@@ -48,10 +48,11 @@ typedef struct {
   MatmulContext matmul;
   /* scratch memory of kernels and GEMMs, shared by all operations of the stream */
   Scratch work;
-  Scratch sorted; /* sorted token ids of an embedding, and their rows */
-  Scratch sums;   /* scratch memory for sums of squares */
-  Scratch fp8;    /* scratch memory for fp8 operands of a GEMM */
-  Scratch loss;   /* what linear_loss keeps during its GEMMs */
+  Scratch sorted;         /* sorted token ids of an embedding, and their rows */
+  Scratch sums;           /* scratch memory for sums of squares */
+  Scratch fp8;            /* scratch memory for fp8 operands of a GEMM */
+  Scratch loss;           /* what linear_loss keeps during its GEMMs */
+  unsigned *tile_counter; /* of kernel_linear_relu_backward */
   Converted converted;
   Stage stage[STAGES];
   size_t next_stage;  /* number of the next staging buffer, modulo STAGES */

@@ -31,7 +31,7 @@ static __device__ __forceinline__ float sum_rows(const uint32_t (&x)[2][4]) {
 template <typename T>
 struct Backward : Masked<T> {
   typedef T Element;
-  static constexpr bool B_ALONG = false;
+  static constexpr bool B_ALONG = false, DYNAMIC = true;
   static constexpr uint32_t LOADED = 0, OWN = OWN_BYTES;
 
   static __device__ __forceinline__ void load(const Job &, uint32_t, int, int, uint32_t) {
@@ -110,7 +110,8 @@ size_t kernel_linear_relu_backward_work(size_t rows, size_t in) {
 cudaError_t kernel_linear_relu_backward(Type type, void *dx, float *dbias, const void *dy,
                                         const void *w, const uint8_t *mask, size_t rows,
                                         size_t in, size_t out, Dropout drop, bool add,
-                                        void *work, cudaStream_t stream) {
+                                        void *work, unsigned *tile_counter,
+                                        cudaStream_t stream) {
   bool spread = out >= 2 * PARTS * TILE_K;
   CUtensorMapDataType kind =
       type == TYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
@@ -120,6 +121,7 @@ cudaError_t kernel_linear_relu_backward(Type type, void *dx, float *dbias, const
   j.k = (int)out;
   j.y = dx;
   j.sums = (float *)work;
+  j.tile_counter = tile_counter;
   j.scale = drop_of(drop).scale;
   cudaError_t e = make_tensor_map(&j.a, kind, dy, rows, out, TILE_M);
   if (!e) e = make_tensor_map(&j.b, kind, w, out, in, TILE_K);
@@ -148,7 +150,7 @@ size_t kernel_linear_relu_backward_work(size_t, size_t) {
 }
 cudaError_t kernel_linear_relu_backward(Type, void *, float *, const void *, const void *,
                                         const uint8_t *, size_t, size_t, size_t, Dropout, bool,
-                                        void *, cudaStream_t) {
+                                        void *, unsigned *, cudaStream_t) {
   return cudaErrorNotSupported;
 }
 

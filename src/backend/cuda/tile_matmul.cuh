@@ -13,6 +13,8 @@
  *   B_ALONG                 true: b is stored (n, k); false: (k, n)
  *   HAS_MASK                every tile has TILE_M rows of mask bits
  *   BAND                    the order of the tiles: see Walk
+ *   DYNAMIC                 false: a cluster computes fixed tiles; true: those that it takes from
+ *                           Job.tile_counter (a dynamic tile scheduler)
  *   LOADED, OWN             bytes of shared memory, of two tiles: loaded (with the mask); its own
  *   place_lane              sets the addresses of a lane in the memory LOADED and OWN
  *   load                    starts the load of LOADED / 2 bytes of a tile
@@ -42,9 +44,11 @@
 #define BOX_BYTES   (TILE_K * TILE_K * 2)
 #define BITS_BYTES  (TILE_M * TILE_N / 8)
 #define PART_BYTES  (16 * 32 * 2) /* bytes of a transposed part of a tile, per warp */
+/* bytes of the barriers, and of what Shared has after them */
+#define BARRIER_BYTES ((2 * (STAGES + 2) + 1) * 8 + 3 * 4)
 /* bytes of shared memory of a kernel, without LOADED and OWN of its epilogue */
 #define PIPE_BYTES \
-  (1024 + STAGES * STAGE_BYTES + 2 * BITS_BYTES + WARPS * PART_BYTES + 2 * (STAGES + 2) * 8)
+  (1024 + STAGES * STAGE_BYTES + 2 * BITS_BYTES + WARPS * PART_BYTES + BARRIER_BYTES)
 
 #if HAS_TENSOR_MAPS
 
@@ -59,6 +63,10 @@ struct Job {
   const void *bias;   /* forward: (n) */
   uint8_t *kept;      /* forward: the mask to write */
   const float *shift; /* loss: (rows of whole tiles) what is added to the elements of a row */
+  /* backward: the number of the next tile, 0 before and after the kernel. A cluster takes tiles until
+   * there are none. While another kernel occupies SMs (NCCL), clusters that find no free SM start
+   * late; by then the others have computed their tiles. */
+  unsigned *tile_counter;
 };
 
 #if HAS_WGMMA
@@ -69,6 +77,9 @@ struct Job {
 struct Shared {
   uint32_t stages, bits, loaded, own, parts, full, empty, bits_full, bits_empty;
   uint32_t rows; /* the rows of a that this warp group multiplies, in the first stage */
+  /* DYNAMIC: the barrier and the word by which block 0 of the cluster sends the next tile to block
+   * 1; the tiles of the two buffers of masks */
+  uint32_t sent, next, tiles;
 };
 
 /* Position and phase parity in a ring of N buffers. */
@@ -83,9 +94,10 @@ struct Ring {
   }
 };
 
-/* Iterates over the tiles of this block: from left to right, one row of clusters after the other.
- * With BAND above 1, by bands of BAND rows of clusters and in each by columns of clusters, so that
- * the clusters that run at once read few columns of b, which may be larger than L2. */
+/* The tiles in their order: from left to right, one row of clusters after the other. With BAND above
+ * 1, by bands of BAND rows of clusters and in each by columns of clusters, so that the clusters
+ * that run at once read few columns of b, which may be larger than L2. `at` is the current tile of
+ * the cluster. Unless tiles are dynamic, a cluster computes every `step`th. */
 template <int BAND>
 struct Walk {
   int at, step, end, across, rank;
@@ -114,6 +126,41 @@ struct Walk {
   }
 };
 
+/* ---- dynamic tiles ---- */
+
+/* Takes a tile; a number from walk.end on is none. Each of the walk.step clusters takes none once;
+ * the last of them sets the counter to 0. */
+template <int BAND>
+static __device__ __forceinline__ int take_tile(const Job &j, const Walk<BAND> &walk) {
+  return (int)atomicInc(j.tile_counter, (unsigned)(walk.end + walk.step - 1));
+}
+
+/* Runs in the loading threads: block 0 of the cluster sends `tile` to block 1, and both return it.
+ * One word is enough: a tile has at least PARTS stages, more than the ring, so block 0 cannot load
+ * the last of them before block 1 has read the word and multiplied the first. */
+static __device__ __forceinline__ int share_tile(const Shared &s, int rank, int tile,
+                                                 uint32_t &parity) {
+  static_assert(CLUSTER == 2 && PARTS > STAGES, "");
+  if (rank == 0) {
+    send4(s.next, (uint32_t)tile, s.sent, 1);
+    return tile;
+  }
+  tile = (int)receive4(s.next, s.sent, parity);
+  parity ^= 1;
+  return tile;
+}
+
+/* Runs in the multiplying warps: returns the tile whose first stage is next in the ring. One lane
+ * reads it, the one that later arrives at bits_empty to release the word: racecheck does not see
+ * that __syncwarp orders the reads of other lanes before that. */
+static __device__ __forceinline__ int read_tile(const Shared &s, const Ring<STAGES> &r,
+                                                uint32_t buffer) {
+  uint32_t tile = 0;
+  barrier_wait(s.full + r.at * 8, r.parity);
+  if (threadIdx.x % 32 == 0) tile = get4(s.tiles + buffer * 4);
+  return (int)__shfl_sync(0xffffffffu, tile, 0);
+}
+
 /* ---- loads ---- */
 
 /* Loads this block's share of a stage of b, TILE_N / CLUSTER columns, for all blocks of the
@@ -132,16 +179,25 @@ static __device__ __forceinline__ void load_share(const Job &j, uint32_t to, int
 }
 
 /* Runs in the loading thread: loads for each tile its mask, if it has one, and all stages of a
- * and b. */
+ * and b. If tiles are dynamic, the multiplying warps read the number of a tile after they have
+ * waited for its first stage; after the last tile an empty stage marks the end. */
 template <typename E>
 static __device__ __forceinline__ void load_tiles_of_block(const Job &j, const Shared &s) {
   Ring<STAGES> r = {0, 0};
   Ring<2> bits = {0, 0};
   const int rank = (int)cluster_rank(), share = TILE_N / CLUSTER;
-  for (Walk<E::BAND> walk(j); walk.at < walk.end; walk.at += walk.step, bits.next()) {
+  Walk<E::BAND> walk(j);
+  uint32_t parity = 0;
+  int next = 0;
+  if constexpr (E::DYNAMIC) {
+    if (rank == 0) next = take_tile(j, walk);
+    walk.at = share_tile(s, rank, next, parity);
+  }
+  for (; walk.at < walk.end; bits.next()) {
     int row = walk.row() * TILE_M, column = walk.column();
     uint32_t there = s.bits_full + bits.at * 8;
     barrier_wait(s.bits_empty + bits.at * 8, bits.parity ^ 1);
+    if constexpr (E::DYNAMIC) put4(s.tiles + bits.at * 4, (uint32_t)walk.at);
     barrier_expect(there, (E::HAS_MASK ? BITS_BYTES : 0) + E::LOADED / 2);
     if constexpr (E::HAS_MASK)
       tile_load(s.bits + bits.at * BITS_BYTES, &j.mask, column / 8, row, there);
@@ -153,7 +209,19 @@ static __device__ __forceinline__ void load_tiles_of_block(const Job &j, const S
       barrier_expect(full, STAGE_BYTES);
       tile_load(a, &j.a, k, row, full);
       load_share<E::B_ALONG>(j, b, column + rank * share, k, full);
+      /* The next tile is taken so early that its first stage does not wait for the atomic. */
+      if (E::DYNAMIC && rank == 0 && k == j.k - STAGES * TILE_K) next = take_tile(j, walk);
     }
+    if constexpr (E::DYNAMIC)
+      walk.at = share_tile(s, rank, next, parity);
+    else
+      walk.at += walk.step;
+  }
+  if constexpr (E::DYNAMIC) {
+    barrier_wait(s.bits_empty + bits.at * 8, bits.parity ^ 1);
+    put4(s.tiles + bits.at * 4, (uint32_t)walk.end);
+    barrier_wait(s.empty + r.at * 8, r.parity ^ 1);
+    barrier_arrive_here(s.full + r.at * 8);
   }
 }
 
@@ -246,7 +314,7 @@ static __device__ __forceinline__ Lane make_lane(const Job &j, const Shared &s) 
 /* What epilogues have in common that read a mask and pack the elements as they are. */
 template <typename T>
 struct Masked {
-  static constexpr bool HAS_MASK = true;
+  static constexpr bool HAS_MASK = true, DYNAMIC = false;
   static constexpr int BAND = 1;
   struct Shift {};
   static __device__ __forceinline__ Shift get_shift(const Shared &, const Lane &,
@@ -376,7 +444,10 @@ static __device__ __forceinline__ void multiply_tiles(const Job &j, const Shared
   Lane l = make_lane<E>(j, s);
   Ring<STAGES> r = {0, 0};
   t.row = -1;
-  for (Walk<E::BAND> walk(j); walk.at < walk.end; walk.at += walk.step) {
+  Walk<E::BAND> walk(j);
+  for (uint32_t buffer = 0;; buffer ^= 1) {
+    if constexpr (E::DYNAMIC) walk.at = read_tile(s, r, buffer);
+    if (walk.at >= walk.end) break;
     uint32_t last = 0;
     multiply_first_stages<E, SPREAD, 0>(j, s, l, c, r, last, t);
 #pragma unroll 1
@@ -390,6 +461,7 @@ static __device__ __forceinline__ void multiply_tiles(const Job &j, const Shared
     t.row = walk.row();
     t.column = walk.column();
     place_tile<E>(j, l, t);
+    if constexpr (!E::DYNAMIC) walk.at += walk.step;
   }
   if (t.row >= 0) finish_epilogue<E, 0>(j, s, l, t);
 }
@@ -401,9 +473,11 @@ static __device__ __forceinline__ void run_block(const Job &j) {
   uint32_t stages = (shared_at(shared) + 1023) & ~1023u, bits = stages + STAGES * STAGE_BYTES;
   uint32_t loaded = bits + 2 * BITS_BYTES, own = loaded + E::LOADED, parts = own + E::OWN;
   uint32_t full = parts + WARPS * PART_BYTES, empty = full + STAGES * 8;
-  uint32_t bits_full = empty + STAGES * 8;
-  Shared s = {stages, bits, loaded, own, parts, full, empty, bits_full, bits_full + 16, stages};
+  uint32_t bits_full = empty + STAGES * 8, sent = bits_full + 32;
+  Shared s = {stages,    bits,           loaded, own,  parts,    full,     empty,
+              bits_full, bits_full + 16, stages, sent, sent + 8, sent + 12};
   if (threadIdx.x == 0) {
+    barrier_init(s.sent, 1);
     for (int i = 0; i < STAGES; i++) {
       barrier_init(s.full + i * 8, 1);
       barrier_init(s.empty + i * 8, 2 * CLUSTER);

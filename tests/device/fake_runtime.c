@@ -1,11 +1,14 @@
 /* Streams and events of a fake CUDA runtime: a stream is a thread that runs what was enqueued, in
- * order. Memory of the device is memory of the host. Depends on cuda/cuda_runtime_api.h. */
+ * order. Memory of the device is memory of the host. Depends on cuda/cuda_runtime_api.h, occupy.h. */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "../gpu/occupy.h"
 
 typedef struct Work {
   struct Work *next;
@@ -170,6 +173,21 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind,
   if (!c) return cudaErrorMemoryAllocation;
   *c = (Copy){to, from, bytes};
   return cudaLaunchHostFunc(stream, run_copy, c);
+}
+
+static void run_pause(void *context) {
+  double *us = context;
+  usleep((useconds_t)*us);
+  free(us);
+}
+
+/* A fake GPU has no SMs, but its stream is blocked for that time. */
+cudaError_t occupy_sms(int sms, double us, cudaStream_t stream) {
+  (void)sms;
+  double *time = malloc(sizeof *time);
+  if (!time) return cudaErrorMemoryAllocation;
+  *time = us;
+  return cudaLaunchHostFunc(stream, run_pause, time);
 }
 
 cudaError_t cudaMalloc(void *pointer, size_t bytes) {

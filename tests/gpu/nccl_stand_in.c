@@ -7,10 +7,15 @@
  *   NCCL_STAND_IN_DIE=CALL:N:R      rank R is killed in its Nth call of this collective (from 1)
  *   NCCL_STAND_IN_FAIL=CALL:N:R     the communicator of rank R fails in that call
  *   NCCL_STAND_IN_WRONG=CALL:N:R    rank R receives a wrong first element in that call
+ *   NCCL_STAND_IN_OCCUPY=CTAS:US:GBS
+ *                                   one rank: a collective occupies CTAS SMs for US microseconds plus
+ *                                   its bytes at GBS GB/s, as if there were other ranks; a lower
+ *                                   limit of CTAs lowers the rate in proportion
  *   NCCL_STAND_IN_CALLS=PATH        when a communicator ends, its rank, number of calls of each
- *                                   collective and limit of CTAs are appended to this file
+ *                                   collective, those that occupied SMs, and limit of CTAs are appended
+ *                                   to this file
  * CALL is all-reduce, reduce, reduce-scatter, all-gather or broadcast. Depends on the CUDA runtime,
- * nccl_exchange. */
+ * nccl_exchange, occupy. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <signal.h>
@@ -23,6 +28,7 @@
 
 #include "backend/cuda/nccl_abi.h"
 #include "nccl_exchange.h"
+#include "occupy.h"
 
 /* Results that nccl.c does not name. */
 enum { CUDA_ERROR = 1, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE = 6 };
@@ -39,6 +45,7 @@ struct NcclComm {
   atomic_int state;      /* result of CommGetAsyncError */
   unsigned calls[CALLS]; /* number of calls so far */
   int max_ctas;          /* 0: not configured */
+  unsigned occupied;     /* number of calls that occupied SMs */
 };
 
 typedef struct {
@@ -154,6 +161,8 @@ static void write_calls(const NcclComm *c) {
   int at = snprintf(line, sizeof line, "rank %d", c->rank);
   for (int k = 0; k < CALLS; k++)
     at += snprintf(line + at, sizeof line - (size_t)at, " %s %u", call_name[k], c->calls[k]);
+  if (c->occupied)
+    at += snprintf(line + at, sizeof line - (size_t)at, " occupied %u", c->occupied);
   if (c->max_ctas) snprintf(line + at, sizeof line - (size_t)at, " ctas %d", c->max_ctas);
   fprintf(f, "%s\n", line);
   fclose(f);
@@ -281,9 +290,29 @@ static int enqueue_pieces(const Call *call, Fault fault) {
   return NCCL_SUCCESS;
 }
 
+/* Occupies SMs as NCCL_STAND_IN_OCCUPY specifies, and copies nothing: with one rank every collective
+ * of nccl.c is in place. */
+static int occupy_for_call(const Call *call, const char *text) {
+  int ctas, limit = call->comm->max_ctas;
+  double us, rate;
+  if (sscanf(text, "%d:%lf:%lf", &ctas, &us, &rate) != 3 || ctas < 1 || us < 0 || !(rate > 0))
+    return fail(INVALID_ARGUMENT, "NCCL_STAND_IN_OCCUPY is not CTAS:US:GBS");
+  double bytes = (double)(call->n * exchange_width(find_type(call->type)));
+  if (limit > 0 && limit < ctas) {
+    rate *= (double)limit / ctas;
+    ctas = limit;
+  }
+  cudaError_t e = occupy_sms(ctas, us + bytes / rate / 1000, call->stream);
+  if (e) return fail(CUDA_ERROR, cudaGetErrorString(e));
+  call->comm->occupied++;
+  return NCCL_SUCCESS;
+}
+
 static int enqueue_call(const Call *call) {
+  const char *occupies = call->comm->size == 1 ? getenv("NCCL_STAND_IN_OCCUPY") : NULL;
   call->comm->stream = call->stream;
   call->comm->calls[call->kind]++;
+  if (occupies) return occupy_for_call(call, occupies);
   Fault fault = choose_fault(call);
   switch (call->kind) {
     case ALL_REDUCE:

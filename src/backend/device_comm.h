@@ -25,7 +25,8 @@ typedef struct {
   int rank, size;
   size_t max_elements; /* maximum number of elements of an array */
   bool bf16;           /* all-reduce in bf16: rounds the inputs and each partial sum */
-  int max_ctas; /* maximum blocks of threads of a collective, each on an SM; 0: no limit */
+  int max_ctas;      /* maximum blocks of threads of a collective, each on an SM; 0: no limit */
+  bool reserves_sms; /* The GEMM library's dgrad and wgrad are chosen for max_ctas fewer SMs. */
   /* Blocks until every collective enqueued so far is done on all processes. The backend calls it
    * before it times GEMMs, because running collectives would distort the times. NULL: no
    * collective is in flight at that time. Called on the thread that enqueues. */

@@ -420,8 +420,9 @@ static const Value *value_of(const OptSet *set, const char *name) {
   return &set->value[s - opt_specs_];
 }
 
-/* Gives an option its value of the option table. */
-static Err reset_value(OptSet *set, const OptSpec *s) {
+Err opt_forget(OptSet *set, const char *name) {
+  const OptSpec *s = opt_find_spec_(set->command, name, strlen(name));
+  assert(s && "option name missing from the table");
   Value *v = &set->value[s - opt_specs_];
   char *initial = (char *)(uintptr_t)s->initial;
   clear_value(v);
@@ -436,8 +437,7 @@ Err opt_keep_one(OptSet *set, const char *name, const char *other) {
   if (source == against)
     return err_set(ERR_USAGE, "--%s and --%s exclude each other: pass one of them", name,
                    other);
-  const char *lower = source < against ? name : other;
-  return reset_value(set, opt_find_spec_(set->command, lower, strlen(lower)));
+  return opt_forget(set, source < against ? name : other);
 }
 
 bool opt_given(const OptSet *set, const char *name) {

@@ -105,6 +105,9 @@ NODISCARD Err opt_set_defaults(OptSet *set, const char *text, size_t len, const 
  * (recipe, config file, command line) becomes one that is not given. Fails if both have the same source. */
 NODISCARD Err opt_keep_one(OptSet *set, const char *name, const char *other);
 
+/* An option becomes one that is not given, with its value of the option table. */
+NODISCARD Err opt_forget(OptSet *set, const char *name);
+
 /* Functions that return option values by name. Requesting an option that the command does not
  * have is a programming error. */
 /* Returns true if the command line, the config file or the recipe sets the option. */

@@ -236,10 +236,14 @@ const OptSpec cmd_general_options[] = {
     BYTES("bucket-size", "SIZE", "8M", 16384, 1073741824.0, "train plan", "Ranks",
           "Bytes of gradients in one all-reduce; buckets are sent during the backward pass"),
     COUNT("nccl-ctas", "N", "0", 0, 64, "train", "Ranks",
-          "Most SMs that a collective of NCCL occupies beside the kernels; 0: NCCL chooses"),
+          "Maximum number of SMs that a collective of NCCL occupies; 0: NCCL chooses"),
+    CHOICE(
+        "reserve-sms", "yes|no", "no", "yes=true|no=false", "train", "Ranks",
+        "Choose cuBLASLt's GEMMs of the backward pass for --nccl-ctas fewer SMs (yes): faster "
+        "only if NCCL runs during most of the backward pass"),
     FLAG("tune", "train", "Ranks",
-         "Choose --bucket-size and --nccl-ctas by measuring for about a minute before the "
-         "first step; a resumed run keeps them"),
+         "Choose --bucket-size, --nccl-ctas and --reserve-sms by measuring for about a minute "
+         "before the first step; a resumed run keeps them"),
     CHOICE(
         "overlap", "yes|no", "yes", "yes=true|no=false", "train plan", "Ranks",
         "Send gradients while the backward pass runs (yes), or all of them after it (no), to "

@@ -62,9 +62,15 @@ static Err fill_ranks(TrainSpec *s, const OptSet *opts) {
   s->allreduce_bf16 = strcmp(opt_text(opts, "allreduce-dtype"), "bf16") == 0;
   s->bucket = (size_t)opt_count(opts, "bucket-size");
   s->nccl_ctas = (int)opt_count(opts, "nccl-ctas");
+  s->reserves_sms = strcmp(opt_text(opts, "reserve-sms"), "yes") == 0;
   s->tunes = opt_flag(opts, "tune");
   s->overlaps = strcmp(opt_text(opts, "overlap"), "yes") == 0;
   s->transport = (AllreduceTransport)opt_choice(opts, "allreduce-transport", "auto|nccl|host");
+  if (s->reserves_sms && !s->nccl_ctas)
+    return err_set(
+        ERR_USAGE,
+        "--reserve-sms yes needs --nccl-ctas N with N above 0, the number of SMs; pass "
+        "it, or --reserve-sms no");
   if (s->tunes && (s->reproducible || s->transport == TRANSPORT_HOST))
     return err_set(ERR_USAGE,
                    "--tune is not available with %s, which does not use NCCL; leave one of the "
@@ -336,8 +342,17 @@ static Err check_still_there(const char *run, const char *path, Comm *comm) {
       run);
 }
 
+/* With --tune a run that has begun keeps what it has chosen: a restart repeats the command line, whose
+ * values are those from which the measurement began. */
+static Err forget_untuned(OptSet *opts) {
+  static const char *const tuned[] = {"bucket-size", "nccl-ctas", "reserve-sms"};
+  if (!opt_flag(opts, "tune")) return ERR_OK;
+  for (size_t i = 0; i < sizeof tuned / sizeof *tuned; i++) TRY(opt_forget(opts, tuned[i]));
+  return ERR_OK;
+}
+
 /* With --resume or --auto-resume, applies the options with which the run was started, as read
- * by rank 0. Options of the command line have precedence. */
+ * by rank 0. Options of the command line have precedence, except those that --tune has chosen. */
 static Err apply_run_config(OptSet *opts, Comm *comm) {
   const char *run = opt_text(opts, "run");
   bool is_resumed = opt_flag(opts, "resume") || opt_flag(opts, "auto-resume");
@@ -348,6 +363,7 @@ static Err apply_run_config(OptSet *opts, Comm *comm) {
   TRY(check_still_there(run, path, comm));
   Err err = comm_rank(comm) == 0 ? load_run_config(opts, path, &text) : ERR_OK;
   if (!err) err = share_text(comm, &text);
+  if (!err && text.len) err = forget_untuned(opts);
   if (!err && text.len) err = opt_parse_recipe(opts, str_text(&text), text.len, path);
   if (!err) comm_set_rank_timeout(comm, opt_real(opts, "rank-timeout"));
   str_free(&text);

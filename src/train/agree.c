@@ -130,9 +130,9 @@ static const char *const free_options[] = {
     "steps", "epochs", "max-time", "resume", "auto-resume", "threads", "quiet", "config",
     "log-every", "peer-checkpoint", "valid-every", "save-every", "keep-checkpoints", "patience",
     "average-checkpoints", "rank-timeout", "data", "run", "shard-optimizer", "bucket-size",
-    "nccl-ctas", "tune", "overlap", "allreduce-transport", "device", "max-rollbacks",
-    "accept-data", "tensorboard", "histogram-every", "trace", "trace-from", "wandb",
-    "wandb-project", "init-from", /* only a new run uses it */
+    "nccl-ctas", "reserve-sms", "tune", "overlap", "allreduce-transport", "device",
+    "max-rollbacks", "accept-data", "tensorboard", "histogram-every", "trace", "trace-from",
+    "wandb", "wandb-project", "init-from", /* only a new run uses it */
     /* micro-batches is compared with the value in the checkpoint instead. */
     "micro-batches", NULL};
 /* Options that must not change, because the order of the data or the saved state depends on

@@ -346,6 +346,7 @@ Err allreduce_open(Allreduce *x, const AllreduceSpec *asked) {
       .max_elements = asked->max_elements > selftest ? asked->max_elements : selftest,
       .bf16 = asked->bf16,
       .max_ctas = asked->max_ctas,
+      .reserves_sms = asked->reserves_sms,
       .quiesce = wait_for_queued,
       .context = x};
   if (!x->ops) return ERR_OK;

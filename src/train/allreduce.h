@@ -25,6 +25,7 @@ typedef struct {
   bool is_sharded;     /* --shard-optimizer: reduce-scatter and all-gather are used */
   bool sums_numbers;   /* allreduce_sum_totals and allreduce_sum_squares are used */
   int max_ctas;        /* maximum CTAs of a collective of NCCL; 0: NCCL chooses */
+  bool reserves_sms;   /* see DeviceCommSpec */
   bool needs_ctas;     /* max_ctas was asked for: an error if NCCL is not selected */
   size_t max_elements; /* elements of the largest array that is passed to NCCL in one call */
 } AllreduceSpec;

@@ -45,8 +45,9 @@ static Err open_transport(Trainer *t, SetUp *s) {
   (void)s;
   TRY(world_open_transport(&t->world, t->spec, t->run.is_resumed));
   if (t->spec->nccl_ctas && !t->world.allreduce.ops && world_is_writer(&t->world))
-    log_info("ranks    --nccl-ctas %d has no effect: gradients are not reduced from GPU to GPU",
-             t->spec->nccl_ctas);
+    log_info("ranks    --nccl-ctas %d%s no effect: gradients are not reduced from GPU to GPU",
+             t->spec->nccl_ctas,
+             t->spec->reserves_sms ? " and --reserve-sms yes have" : " has");
   return ERR_OK;
 }
 
@@ -167,7 +168,8 @@ static void copy_options(const Trainer *t, const char *options, Str *out) {
     for (size_t i = 0; i < sizeof of_this_call / sizeof *of_this_call; i++)
       if (str_starts(at, of_this_call[i])) is_kept = false;
     if (t->world.tuned.is_set &&
-        (str_starts(at, "bucket-size =") || str_starts(at, "nccl-ctas =")))
+        (str_starts(at, "bucket-size =") || str_starts(at, "nccl-ctas =") ||
+         str_starts(at, "reserve-sms =")))
       is_kept = false;
     if (str_starts(at, "batch-tokens = auto"))
       str_addf(out, "batch-tokens = %u\n", t->task->capacity);
@@ -177,8 +179,9 @@ static void copy_options(const Trainer *t, const char *options, Str *out) {
   }
   str_addf(out, "micro-batches = %u\n", t->micro_batches);
   if (t->world.tuned.is_set)
-    str_addf(out, "bucket-size = %zu\nnccl-ctas = %d\n", t->world.tuned.bucket,
-             t->world.tuned.ctas);
+    str_addf(out, "bucket-size = %zu\nnccl-ctas = %d\nreserve-sms = %s\n",
+             t->world.tuned.bucket, t->world.tuned.ctas,
+             t->world.tuned.reserves_sms ? "yes" : "no");
 }
 
 static Err settle_options(Trainer *t, SetUp *s) {

@@ -40,10 +40,11 @@ typedef struct {
   LossScale loss_scale;
   float ema; /* decay of the moving average of the weights; 0: no moving average */
   bool shard, allreduce_bf16, reproducible;
-  bool overlaps; /* gradients are reduced while backward runs */
-  size_t bucket; /* bytes of a bucket */
-  int nccl_ctas; /* maximum CTAs of a collective of NCCL; 0: NCCL chooses */
-  bool tunes;    /* --tune: bucket and nccl_ctas are measured */
+  bool overlaps;     /* gradients are reduced while backward runs */
+  size_t bucket;     /* bytes of a bucket */
+  int nccl_ctas;     /* maximum CTAs of a collective of NCCL; 0: NCCL chooses */
+  bool reserves_sms; /* see DeviceCommSpec */
+  bool tunes;        /* --tune: bucket, nccl_ctas and reserves_sms are measured */
   AllreduceTransport transport;
   BackendSpec backend;
   uint64_t valid_every, save_every, log_every;

@@ -101,6 +101,7 @@ AllreduceSpec world_allreduce_spec(const TrainSpec *s) {
                          .is_sharded = s->shard,
                          .sums_numbers = world_sums_on_device(s),
                          .max_ctas = s->nccl_ctas,
+                         .reserves_sms = s->reserves_sms,
                          .max_elements = s->bucket / sizeof(float)};
 }
 

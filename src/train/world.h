@@ -12,8 +12,9 @@
 /* What --tune has chosen. */
 typedef struct {
   bool is_set;
-  size_t bucket; /* bytes of a bucket */
-  int ctas;      /* maximum CTAs of NCCL; 0: NCCL chooses */
+  size_t bucket;     /* bytes of a bucket */
+  int ctas;          /* maximum CTAs of NCCL; 0: NCCL chooses */
+  bool reserves_sms; /* see DeviceCommSpec */
 } Tuned;
 
 typedef struct {

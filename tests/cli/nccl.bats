@@ -106,6 +106,12 @@ setup() {
   echo "$output"
   [ "$status" -eq 0 ]
   [[ "$output" =~ "--nccl-ctas 4 has no effect: gradients are not reduced from GPU to GPU" ]]
+  say 2 "$T/reserved" --steps 2 --nccl-ctas 4 --reserve-sms yes
+  run say 2 "$T/reserved" --steps 3 --resume --allreduce-transport host
+  [[ "$output" =~ "--nccl-ctas 4 and --reserve-sms yes have no effect: gradients are not reduced" ]]
+  run -2 say 2 "$T/reserved" --steps 4 --resume --nccl-ctas 0
+  one_error "--reserve-sms yes needs --nccl-ctas N with N above 0, the number of SMs; pass it, or --reserve-sms no"
+  say 2 "$T/reserved" --steps 4 --resume --nccl-ctas 0 --reserve-sms no
 }
 
 @test "--tune measures buckets and CTAs, keeps the choice for the resumed run, and the weights do not depend on it" {
@@ -117,29 +123,51 @@ setup() {
     run say 2 "$T/tuned$name" --steps 4 --bucket-size 16k --allreduce-transport nccl --tune $way
     echo "$output"
     [ "$status" -eq 0 ]
-    [ "$(grep -c "^tune     buckets of " <<< "$output")" -eq 5 ]
+    [ "$(grep -c "^tune     buckets of " <<< "$output")" -eq 8 ]
+    [ "$(grep -c "^tune     .*at most [0-9]* CTAs, SMs reserved: " <<< "$output")" -eq 3 ]
     grep -q "^tune     buckets of 0.0156 MB, at most 4 CTAs\|^tune     buckets of 4 MB, at most 4 CTAs" <<< "$output"
     grep -q "^tuned    buckets of " <<< "$output"
     config=$(cat "$T/tuned$name/config")
     [ "$(grep -c '^bucket-size = ' <<< "$config")" -eq 1 ]
     [ "$(grep -c '^nccl-ctas = ' <<< "$config")" -eq 1 ]
+    [ "$(grep -c '^reserve-sms = ' <<< "$config")" -eq 1 ]
     run -1 grep -q '^tune' <<< "$config"
     bucket=$(sed -n 's/^bucket-size = //p' <<< "$config") ctas=$(sed -n 's/^nccl-ctas = //p' <<< "$config")
     [[ " 16384 4194304 " = *" $bucket "* ]]
+    [ "$ctas" -gt 0 ] || grep -q '^reserve-sms = no$' <<< "$config"
     NCCL_STAND_IN_CALLS=$T/calls$name run say 2 "$T/tuned$name" --resume --steps 8
     [ "$status" -eq 0 ] || { echo "$output"; false; }
     [ "$(grep -c "ctas $ctas$" "$T/calls$name")" -eq "$((ctas ? 2 : 0))" ]
     same_state "$T/plain$name" "$T/tuned$name"
   done
   # A restart repeats the command line; the run that has begun keeps its buckets.
-  before=$(grep -E '^(bucket-size|nccl-ctas) = ' "$T/tuned/config")
-  run say 2 "$T/tuned" --auto-resume --tune --steps 9
+  before=$(grep -E '^(bucket-size|nccl-ctas|reserve-sms) = ' "$T/tuned/config")
+  run say 2 "$T/tuned" --auto-resume --bucket-size 32k --nccl-ctas 0 --tune --steps 9
   echo "$output"
   [ "$status" -eq 0 ]
   [[ "$output" =~ "tune     nothing is measured: the run continues with the buckets it began with" ]]
-  [ "$(grep -E '^(bucket-size|nccl-ctas) = ' "$T/tuned/config")" = "$before" ]
+  [ "$(grep -E '^(bucket-size|nccl-ctas|reserve-sms) = ' "$T/tuned/config")" = "$before" ]
+  # A pair that was chosen stays one, although the command line has one of its values.
+  sed -i '/^nccl-ctas = /d; /^reserve-sms = /d' "$T/tuned/config"
+  printf '%s\n' 'nccl-ctas = 4' 'reserve-sms = yes' >> "$T/tuned/config"
+  NCCL_STAND_IN_CALLS=$T/pair say 2 "$T/tuned" --auto-resume --nccl-ctas 0 --tune --steps 10
+  [ "$(grep -c "ctas 4$" "$T/pair")" -eq 2 ]
   run say 1 "$T/one" --steps 1 --tune
   [[ "$output" =~ "tune     nothing is measured: gradients are not reduced from GPU to GPU" ]]
+}
+
+@test "Ctrl-C during --tune ends the measurement and chooses nothing" {
+  NCCL_STAND_IN_OCCUPY=4:30000:25 "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" --steps 2 \
+    --allreduce-transport nccl --device cuda --tune > "$T/said" 2>&1 3>&- &
+  until_true grep -q "^tune     buckets of " "$T/said"
+  kill -INT $!
+  code=0
+  wait $! || code=$?
+  cat "$T/said"
+  [ $code -eq 3 ]
+  grep -q "stopping: the measurement ends after this candidate, and nothing is chosen" "$T/said"
+  [ "$(grep -c "^tune     buckets of " "$T/said")" -lt 8 ]
+  run -1 grep -E '^(tuned |bucket-size =|nccl-ctas =)' "$T/said" "$T/run/config"
 }
 
 @test "the self-test tries the collectives of the run, and names the one that fails" {
@@ -174,6 +202,11 @@ setup() {
   [ "$(grep -cE "^rank [01] all-reduce 4 reduce 4 reduce-scatter 1 all-gather 2 broadcast 6$" "$T/calls")" -eq 2 ]
   NCCL_STAND_IN_CALLS=$T/limited say 2 "$T/few" --steps 2 --allreduce-transport nccl --nccl-ctas 4
   [ "$(grep -cE "^rank [01] .* ctas 4$" "$T/limited")" -eq 2 ]
+  NCCL_STAND_IN_OCCUPY=4:20:1 NCCL_STAND_IN_CALLS=$T/occupied say 1 "$T/occupied-run" --steps 2 --allreduce-transport nccl
+  grep -qE "^rank 0 .* occupied [1-9]" "$T/occupied"
+  NCCL_STAND_IN_OCCUPY=4:20 run say 1 "$T/refused" --steps 2 --allreduce-transport nccl
+  failed_in_time
+  one_error "stand-in: NCCL_STAND_IN_OCCUPY is not CTAS:US:GBS"
   NCCL_STAND_IN_FAIL=all-reduce:4:1 run say 2 "$T/fail" --steps 100 --allreduce-transport nccl
   failed_in_time
   one_error "rank 1 on .*NCCL failed in a collective: remote process exited or there was a network error (stand-in: failed by"

@@ -300,6 +300,8 @@ one_error() {
   [ "$status" -ne 0 ]
   one_error "--nccl-ctas 4 is not available, because NCCL is not used: rank 0 has no GPU; pass --device cuda"
   [ ! -e "$T/run" ]
+  run -2 train 1 "$T/run" --steps 2 --reserve-sms yes
+  one_error "--reserve-sms yes needs --nccl-ctas N with N above 0, the number of SMs; pass it, or --reserve-sms no"
   run -2 train 1 "$T/run" --steps 2 --reproducible --tune
   one_error "--tune is not available with --reproducible, which does not use NCCL"
   run -2 train 1 "$T/run" --steps 2 --allreduce-transport host --tune

@@ -67,6 +67,21 @@ parts() {
   ranks "$1" "parts$1" --steps 3 "${way[@]}" && ranks "$1" "parts$1" --steps 8 --resume && same "parts$1" "ncclhalf$1"
 }
 
+# occupied: collectives that occupy 16 SMs beside the kernels do not change the weights
+occupied() {
+  local way=(--d-model 512 --ffn-dim 2048 --heads 8 --batch-tokens 8192 --precision bf16 --steps 20 --bucket-size 256k --allreduce-transport nccl)
+  ranks 1 free "${way[@]}" &&
+    NCCL_STAND_IN_CALLS=$T/occupied.calls NCCL_STAND_IN_OCCUPY=16:50:20 ranks 1 occupied "${way[@]}" &&
+    grep -q ' occupied [1-9][0-9][0-9]' "$T/occupied.calls" && same free occupied
+}
+
+# reserved: with --reserve-sms the algorithms of dgrad and wgrad, and no others, are chosen for fewer SMs
+reserved() {
+  XDG_CACHE_HOME=$T/reserved ranks 1 reserved --steps 3 --precision bf16 --allreduce-transport nccl --nccl-ctas 4 --reserve-sms yes || return 1
+  cat "$T"/reserved/trireme/products-*.txt  # field 1 is the kind, 0 for forward; field 10 the SMs, 0 for all
+  awk 'NR > 1 { if (($1 == 0) != ($10 == 0)) wrong++; limited += $10 > 0 } END { exit wrong || !limited }' "$T"/reserved/trireme/products-*.txt
+}
+
 # used N NAME COLLECTIVE…: every rank called each of these collectives more often than the self-test does
 used() {
   local most=$((2 * $1)) name=$2 what
@@ -98,6 +113,8 @@ sanitized() {
 }
 sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
 
+check 'collectives that occupy SMs, the same bits' occupied
+check 'GEMMs of the backward pass leave SMs free' reserved
 for n in "${counts[@]}"; do
   check "$n ranks: streams, buckets, pieces and an abort" env TRIREME_PLUGIN_PATH="$build" "$build/tests/nccl_ranks" "$n"
   equal="--shard-optimizer --bucket-size $((16 * n))k"  # buckets of one unit (16 kB) for each rank

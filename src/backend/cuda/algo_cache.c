@@ -41,9 +41,9 @@ static bool parse_entry(const char *line, AlgoEntry *entry) {
   *entry = (AlgoEntry){0};
   if (sscanf(line,
              "%" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32
-             " %" SCNu32 " %" SCNu32 " %" SCNu32 "%n",
+             " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 "%n",
              &k->kind, &k->type, &k->tf32, &k->bias, &k->add, &k->aligned, &k->rows, &k->in,
-             &k->out, &entry->fused, &used) != 10)
+             &k->out, &k->sms, &entry->fused, &used) != 11)
     return false;
   for (int i = 0; i < ALGO_WORDS; i++) {
     int more = 0;
@@ -67,7 +67,7 @@ static Err parse_file(AlgoCache *p, char *text) {
 
 Err algo_cache_open(AlgoCache *p, const char *gpu, size_t version) {
   *p = (AlgoCache){0};
-  snprintf(p->head, sizeof p->head, "trireme products 3, cuBLASLt %zu, %.200s", version, gpu);
+  snprintf(p->head, sizeof p->head, "trireme products 4, cuBLASLt %zu, %.200s", version, gpu);
   if (find_path(p)) {
     log_warn("cannot keep a GEMM algorithm cache: %s; GEMMs will be timed again at each start",
              err_message());
@@ -149,8 +149,8 @@ Err algo_cache_save(const AlgoCache *p) {
   for (size_t i = p->count > MAX_ENTRIES ? p->count - MAX_ENTRIES : 0; i < p->count; i++) {
     const AlgoEntry *x = &p->entry[i];
     const AlgoKey *k = &x->key;
-    str_addf(&text, "%u %u %u %u %u %u %u %u %u %u", k->kind, k->type, k->tf32, k->bias, k->add,
-             k->aligned, k->rows, k->in, k->out, x->fused);
+    str_addf(&text, "%u %u %u %u %u %u %u %u %u %u %u", k->kind, k->type, k->tf32, k->bias,
+             k->add, k->aligned, k->rows, k->in, k->out, k->sms, x->fused);
     for (int w = 0; w < ALGO_WORDS; w++) str_addf(&text, " %" PRIx64, x->algorithm[w]);
     str_addc(&text, '\n');
   }

@@ -8,10 +8,10 @@
 
 #define ALGO_WORDS 8 /* 64-bit words of the opaque cublasLtMatmulAlgo_t */
 
-/* The shape and type of a GEMM; bias: 1 if it has one, + 2 for ReLU. Integers without padding,
- * so that keys can be compared with memcmp. */
+/* The shape and type of a GEMM; bias: 1 if it has one, + 2 for ReLU; sms: the SMs that it may use,
+ * 0: all. Integers without padding, so that keys can be compared with memcmp. */
 typedef struct {
-  uint32_t kind, type, tf32, bias, add, aligned, rows, in, out;
+  uint32_t kind, type, tf32, bias, add, aligned, rows, in, out, sms;
 } AlgoKey;
 
 typedef struct {

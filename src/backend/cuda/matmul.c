@@ -84,7 +84,8 @@ static AlgoKey make_key(const MatmulContext *p, const Matmul *x) {
                               matmul_is_aligned(x->bias),
                    .rows = round_rows(x->rows),
                    .in = (uint32_t)x->in,
-                   .out = (uint32_t)x->out};
+                   .out = (uint32_t)x->out,
+                   .sms = (uint32_t)matmul_sm_target(p, x->kind)};
 }
 
 /* Requests up to `max` algorithms from the heuristic, the best guess first. Returns the number
@@ -400,7 +401,13 @@ static Err start_cublas(MatmulContext *p) {
                    "cuBLASLt does not start: %s; check that the driver supports it, or "
                    "use --device cpu",
                    cublasLtGetStatusString(s));
-  cudaError_t e = cudaMalloc((void **)&p->bias, MAX_BIAS * sizeof(float));
+  int device = 0;
+  cudaError_t e = cudaGetDevice(&device);
+  if (!e) e = cudaDeviceGetAttribute(&p->sms, cudaDevAttrMultiProcessorCount, device);
+  if (e)
+    return err_set(ERR_WORK, "cannot read the number of SMs: %s; check the GPU with nvidia-smi",
+                   cudaGetErrorString(e));
+  e = cudaMalloc((void **)&p->bias, MAX_BIAS * sizeof(float));
   if (e)
     return err_set(ERR_WORK,
                    "cannot allocate %zu bytes on the GPU: %s; end other programs on it",

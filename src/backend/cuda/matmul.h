@@ -53,7 +53,16 @@ typedef struct {
   /* Called before algorithms are timed: blocks until NCCL is idle on this GPU; NULL: no NCCL. */
   Err (*quiesce)(void *context);
   void *quiesce_context;
+  int sms;          /* SMs of the GPU */
+  int reserved_sms; /* how many of them dgrad and wgrad leave to NCCL */
 } MatmulContext;
+
+/* Returns for how many SMs algorithms of this kind are chosen, at least half of them; 0: all. */
+static inline int matmul_sm_target(const MatmulContext *p, MatmulKind kind) {
+  int most = p->sms / 2;
+  if (kind == MATMUL_FPROP || p->reserved_sms == 0) return 0;
+  return p->sms - (p->reserved_sms < most ? p->reserved_sms : most);
+}
 
 /* Opens cuBLASLt and reads the algorithm cache of `gpu`. The caller owns the stream and `work`. */
 NODISCARD Err matmul_open(MatmulContext *p, cudaStream_t stream, Type type, bool tf32,

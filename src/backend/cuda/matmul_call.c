@@ -103,5 +103,7 @@ cublasStatus_t matmul_describe(const MatmulContext *p, const Matmul *x, bool fus
   if (!s) s = cublasLtMatrixLayoutInit(&c->b, low, width, x->rows, (int64_t)width);
   if (!s) s = cublasLtMatrixLayoutInit(&c->c, wide, c_rows, c_cols, (int64_t)c_rows);
   if (!s && x->fp8) s = describe_fp8(p, x, c_rows, c);
+  int32_t sms = matmul_sm_target(p, x->kind);
+  if (!s && sms) s = set_attribute(c, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms, sizeof sms);
   return s;
 }

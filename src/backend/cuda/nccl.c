@@ -130,6 +130,7 @@ static void abort_comm(DeviceComm *w) {
 
 static void close_comm(DeviceComm *w) {
   if (!w) return;
+  w->cuda->matmul.reserved_sms = 0;
   w->cuda->matmul.quiesce = NULL;
   abort_comm(w);
   if (w->stream) cudaStreamSynchronize(w->stream);
@@ -180,8 +181,9 @@ static Err check_ctas(const DeviceCommSpec *s) {
   return err_set(
       ERR_USAGE,
       "--nccl-ctas needs NCCL 2.17 or later, and this is %d.%d.%d; install it, or pass "
-      "--nccl-ctas 0",
-      version / 10000, version / 100 % 100, version % 100);
+      "--nccl-ctas 0%s",
+      version / 10000, version / 100 % 100, version % 100,
+      s->reserves_sms ? " --reserve-sms no" : "");
 }
 
 static Err open_comm(DeviceComm **out, const Backend *b, const char id[DEVICE_COMM_ID],
@@ -213,6 +215,7 @@ static Err open_comm(DeviceComm **out, const Backend *b, const char id[DEVICE_CO
     close_comm(w);
     return err_give(&kept);
   }
+  w->cuda->matmul.reserved_sms = spec->reserves_sms ? spec->max_ctas : 0;
   w->cuda->matmul.quiesce = spec->quiesce;
   w->cuda->matmul.quiesce_context = spec->context;
   *out = w;

@@ -273,6 +273,25 @@ static void test_algo_cache_with_too_many_entries_is_ignored(void **state) {
   algo_cache_free(&p);
 }
 
+/* A sign, or a flag that is neither 0 nor 1: the line counts as damaged. */
+static void test_algo_cache_line_with_impossible_number_is_ignored(void **state) {
+  (void)state;
+  AlgoCache p;
+  Str text = {0};
+  setenv("XDG_CACHE_HOME", at("signs"), 1);
+  OK(algo_cache_open(&p, "GPU one", 130000));
+  str_addf(&text, "%s\n", p.head);
+  str_add(&text, "1 0 0 0 0 1 8 1 1 -1 0 1 1 1 1 1 1 1 1\n");
+  str_add(&text, "1 0 0 0 0 1 8 1 1 0 2 1 1 1 1 1 1 1 1\n");
+  str_add(&text, "1 0 0 0 0 1 8 1 1 0 1 1 1 1 1 1 1 1 1\n");
+  OK(file_mkdirs(at("signs/trireme")));
+  OK(file_write(p.path, text.s, text.len));
+  str_free(&text);
+  OK(algo_cache_read(&p));
+  assert_int_equal(p.count, 1);
+  algo_cache_free(&p);
+}
+
 /* A file that this program writes is never above the limit: the newest entries stay. */
 static void test_algo_cache_saves_at_most_the_limit(void **state) {
   (void)state;
@@ -330,6 +349,7 @@ int main(void) {
       cmocka_unit_test(test_algo_cache_read_merges_entries_of_other_rank),
       cmocka_unit_test(test_algo_cache_without_file_works_in_memory),
       cmocka_unit_test(test_algo_cache_with_too_many_entries_is_ignored),
+      cmocka_unit_test(test_algo_cache_line_with_impossible_number_is_ignored),
       cmocka_unit_test(test_algo_cache_saves_at_most_the_limit),
       cmocka_unit_test(test_algo_cache_unusable_file_says_remove),
   };

@@ -39,6 +39,7 @@ static bool parse_entry(const char *line, AlgoEntry *entry) {
   AlgoKey *k = &entry->key;
   int used = 0;
   *entry = (AlgoEntry){0};
+  if (line[strspn(line, "0123456789abcdef ")]) return false; /* sscanf would accept signs */
   if (sscanf(line,
              "%" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32
              " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 "%n",
@@ -50,7 +51,7 @@ static bool parse_entry(const char *line, AlgoEntry *entry) {
     if (sscanf(line + used, " %" SCNx64 "%n", &entry->algorithm[i], &more) != 1) return false;
     used += more;
   }
-  return line[used] == '\0';
+  return line[used] == '\0' && entry->fused <= 1;
 }
 
 static Err parse_file(AlgoCache *p, char *text) {

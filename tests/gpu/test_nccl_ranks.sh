@@ -84,11 +84,12 @@ reserved() {
 
 # used N NAME COLLECTIVE…: every rank called each of these collectives more often than the self-test does
 used() {
-  local most=$((2 * $1)) name=$2 what
+  local ranks=$1 most=$((2 * $1)) name=$2 what
   shift 2
   cat "$T/calls$name"
   for what in "$@"; do
-    awk -v what="$what" -v most="$most" '{ for (i = 1; i < NF; i++) if ($i == what && $(i + 1) > most) n++ } END { exit n < NR }' "$T/calls$name" || return 1
+    awk -v what="$what" -v most="$most" -v ranks="$ranks" \
+      '{ for (i = 1; i < NF; i++) if ($i == what && $(i + 1) > most) n++ } END { exit n != ranks || NR != ranks }' "$T/calls$name" || return 1
   done
 }
 

@@ -20,6 +20,7 @@
 #include "train/checkpoint.h"
 #include "train/restart.h"
 #include "train/rundir.h"
+#include "train/tune.h"
 
 #define MICRO_BATCHES_MAX 65536             /* upper limit of --micro-batches (options.c) */
 #define CONFIG_LIMIT      ((size_t)1 << 20) /* largest size of RUN/config in bytes */
@@ -345,9 +346,8 @@ static Err check_still_there(const char *run, const char *path, Comm *comm) {
 /* With --tune a run that has begun keeps what it has chosen: a restart repeats the command line, whose
  * values are those from which the measurement began. */
 static Err forget_untuned(OptSet *opts) {
-  static const char *const tuned[] = {"bucket-size", "nccl-ctas", "reserve-sms"};
   if (!opt_flag(opts, "tune")) return ERR_OK;
-  for (size_t i = 0; i < sizeof tuned / sizeof *tuned; i++) TRY(opt_forget(opts, tuned[i]));
+  for (size_t i = 0; i < TUNED_OPTIONS; i++) TRY(opt_forget(opts, tuned_option[i]));
   return ERR_OK;
 }
 

@@ -154,6 +154,13 @@ static Err reserve_device(Trainer *t, SetUp *s) {
   return t->spec->dry_run ? model_reserve(&t->task->config, &t->world.backend) : ERR_OK;
 }
 
+/* Returns true if a line of options has one that --tune chooses. */
+static bool is_tuned_option(const char *line) {
+  for (size_t i = 0; i < TUNED_OPTIONS; i++)
+    if (str_starts(line, tuned_option[i]) && line[strlen(tuned_option[i])] == ' ') return true;
+  return false;
+}
+
 /* Makes the options that are written to the run directory: without options that apply to this
  * call only, and with the chosen value instead of "batch-tokens = auto". micro-batches is
  * always written, because its default depends on the number of ranks: a run killed before its
@@ -167,10 +174,7 @@ static void copy_options(const Trainer *t, const char *options, Str *out) {
     bool is_kept = true;
     for (size_t i = 0; i < sizeof of_this_call / sizeof *of_this_call; i++)
       if (str_starts(at, of_this_call[i])) is_kept = false;
-    if (t->world.tuned.is_set &&
-        (str_starts(at, "bucket-size =") || str_starts(at, "nccl-ctas =") ||
-         str_starts(at, "reserve-sms =")))
-      is_kept = false;
+    if (t->world.tuned.is_set && is_tuned_option(at)) is_kept = false;
     if (str_starts(at, "batch-tokens = auto"))
       str_addf(out, "batch-tokens = %u\n", t->task->capacity);
     else if (is_kept)

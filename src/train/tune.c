@@ -17,6 +17,8 @@
 #define FIRST_BUCKET      ((size_t)4 << 20) /* bytes */
 #define LAST_BUCKET       ((size_t)128 << 20)
 
+const char *const tuned_option[TUNED_OPTIONS] = {"bucket-size", "nccl-ctas", "reserve-sms"};
+
 static const int ctas_tried[] = {0, 4, 8, 16};
 /* Messages at the first and the second Ctrl-C. */
 static const char *const answers_tuning[2] = {

@@ -5,6 +5,10 @@
 
 #include "train/trainer.h"
 
+/* The options that --tune chooses. */
+#define TUNED_OPTIONS 3
+extern const char *const tuned_option[TUNED_OPTIONS];
+
 /* Times forward, backward and all-reduce of one micro-batch with several sizes of buckets, then with
  * several limits of CTAs, each with and without reserved SMs, and keeps the fastest in world.tuned. Tries
  * no candidate after a minute. Every rank calls it, after the weights were loaded and before the first

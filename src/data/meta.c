@@ -200,8 +200,8 @@ static Err get_translate(MetaParse *p, const json_t *root, Meta *m) {
   m->rules.max_words = (uint32_t)meta_get_int(p, c, "max_words", 0, UINT32_MAX);
   m->rules.max_word_length = (uint32_t)meta_get_int(p, c, "max_word_length", 0, UINT32_MAX);
   m->max_tokens = (uint32_t)meta_get_int(p, c, "max_tokens", 1, SHARD_LONGEST);
-  m->rules.max_ratio = json_number_value(json_object_get(c, "max_ratio"));
-  m->dedup = json_is_true(json_object_get(c, "dedup"));
+  m->rules.max_ratio = meta_get_number(p, c, "max_ratio");
+  m->dedup = meta_get_flag(p, c, "dedup");
   const json_t *splits = meta_get_object(p, root, "splits");
   for (int s = 0; s < SPLITS; s++) {
     const json_t *split = json_object_get(splits, split_name[s]);

@@ -141,9 +141,8 @@ static Err get_labels(MetaParse *p, const json_t *root, MetaClassify *c) {
   TRY(meta_classify_alloc(c, json_array_size(names)));
   for (size_t i = 0; i < c->labels; i++)
     get_name(p, json_array_get(names, i), "names", c->name[i]);
-  const json_t *threshold = json_object_get(from, "threshold");
-  c->has_threshold = threshold != NULL;
-  c->threshold = json_number_value(threshold);
+  c->has_threshold = json_object_get(from, "threshold") != NULL;
+  c->threshold = meta_get_number(p, from, "threshold");
   meta_get_file(p, meta_get_object(p, from, "list"), &c->label_file);
   return p->failed ? ERR_WORK : ERR_OK;
 }
@@ -162,8 +161,8 @@ static void get_tokenizer(MetaParse *p, const json_t *root, Meta *m) {
   m->eos = (int)meta_get_int(p, t, "sep", 0, m->vocab - 1);
   m->unk = (int)meta_get_int(p, t, "unk", -1, m->vocab - 1);
   c->mask = (int)meta_get_int(p, t, "mask", -1, m->vocab - 1);
-  c->is_lower = json_is_true(json_object_get(t, "lower_case"));
-  c->strips_accents = json_is_true(json_object_get(t, "strip_accents"));
+  c->is_lower = meta_get_flag(p, t, "lower_case");
+  c->strips_accents = meta_get_flag(p, t, "strip_accents");
 }
 
 static void get_texts(MetaParse *p, const json_t *root, Meta *m) {
@@ -188,9 +187,10 @@ static void get_labeled(MetaParse *p, const json_t *from, size_t labels,
   if (json_array_size(list) != labels)
     meta_refuse_key(p, "labeled", "a list with a number for each label");
   for (size_t i = 0; i < labels && !p->failed; i++) {
-    json_int_t texts = json_integer_value(json_array_get(list, i));
-    if (texts < 0) meta_refuse_key(p, "labeled", "a list of numbers that are not negative");
-    counts->labeled[i] = (uint64_t)texts;
+    const json_t *texts = json_array_get(list, i);
+    if (!json_is_integer(texts) || json_integer_value(texts) < 0)
+      meta_refuse_key(p, "labeled", "a list of whole numbers that are not negative");
+    counts->labeled[i] = (uint64_t)json_integer_value(texts);
   }
 }
 

@@ -179,6 +179,18 @@ untrainable() {
   untrainable "set/dataset.json" "'order'"
 }
 
+@test "a member of dataset.json that has another type is refused" {
+  # mistyped KEY VALUE EXPECTED
+  mistyped() {
+    restore dataset.json
+    sed -Ei "s/\"$1\": [a-z0-9.]+/\"$1\": $2/" set/dataset.json
+    run ! cmp -s set/dataset.json "$BATS_FILE_TMPDIR/reference/dataset.json"
+    refused "set/dataset.json is damaged: '$1' should be $3; prepare the data set again"
+  }
+  mistyped max_ratio '"9"' "a number"
+  mistyped dedup 1 "true or false"
+}
+
 @test "max_tokens that is too small or too large is refused" {
   for value in 0 3 4096 2147483648 4294967295 4294967296; do
     sed "s/\"max_tokens\": [0-9]*/\"max_tokens\": $value/" "$BATS_FILE_TMPDIR/reference/dataset.json" > set/dataset.json

@@ -237,6 +237,12 @@ table() {
   cp -r damaged d3 && sed -i 's/"no"/"\\u0007"/' d3/dataset.json
   run -1 "$TRIREME" inspect d3
   [[ "$output" == *"'names' should be"* ]]
+  cp -r damaged d4 && perl -0pi -e 's/"labeled": \[\s*\d+/"labeled": ["7"/' d4/dataset.json
+  run -1 "$TRIREME" inspect d4
+  [[ "$output" == *"d4/dataset.json is damaged: 'labeled' should be a list of whole numbers"* ]]
+  cp -r damaged d5 && sed -Ei 's/"lower_case": [a-z]+/"lower_case": "no"/' d5/dataset.json
+  run -1 "$TRIREME" inspect d5
+  [[ "$output" == *"d5/dataset.json is damaged: 'lower_case' should be true or false"* ]]
 }
 
 @test "the name of a column with a NUL byte is refused, not cut" {

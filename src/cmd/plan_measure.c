@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/stop.h"
 #include "base/thread.h"
 #include "launch/process.h"
 
@@ -21,6 +22,7 @@
 #define EVEN_PAIRS  2000  /* pairs without a data set, of EVEN_TOKENS tokens each */
 #define EVEN_TOKENS 32
 #define MOST_OUTPUT ((size_t)1 << 20) /* bytes of a result */
+#define POLL_US     20000             /* how often ended processes and signals are looked for */
 
 /* Appends a line of the file of lengths: of a pair of sentences with eos, or of a text. */
 static void add_line(Str *text, uint32_t source, uint32_t target, bool has_texts) {
@@ -91,12 +93,22 @@ static Err start_worker(Worker *w, const PlanMeasureSpec *s, const char *dir, in
   return err;
 }
 
-/* Waits for the process and returns its status. */
-static int wait_for_worker(Worker *w) {
-  int status = 0;
-  while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR) continue;
+/* Waits until the process ends, or a signal asks to stop. */
+static Err wait_for_worker(Worker *w, int *status) {
+  while (!stop_asked()) {
+    if (waitpid(w->pid, status, WNOHANG) != 0) {
+      w->pid = 0;
+      return ERR_OK;
+    }
+    usleep(POLL_US);
+  }
+  return err_set(ERR_WORK, "a signal ended the measurement of this machine");
+}
+
+static void end_worker(Worker *w) {
+  kill(w->pid, SIGKILL);
+  while (waitpid(w->pid, NULL, 0) < 0 && errno == EINTR) continue;
   w->pid = 0;
-  return status;
 }
 
 static Err check_status(int status) {
@@ -118,7 +130,9 @@ static Err check_status(int status) {
 
 static Err read_result(Worker *w, PlanMeasurement *m) {
   Str text = {0};
-  TRY(check_status(wait_for_worker(w)));
+  int status = 0;
+  TRY(wait_for_worker(w, &status));
+  TRY(check_status(status));
   Err err = file_read(w->path, MOST_OUTPUT, &text);
   if (!err) err = plan_measurement_parse(str_text(&text), text.len, "this machine", m);
   str_free(&text);
@@ -155,6 +169,7 @@ Err plan_measure(const PlanMeasureSpec *s, PlanMeasurement *result) {
   Worker *worker = NULL;
   Err err;
   TRY(file_join(dir, parent && *parent ? parent : "/tmp", "trireme-plan-XXXXXX"));
+  stop_watch(); /* A signal ends the processes and removes the folder. */
   if (!mkdtemp(dir)) return err_errno("cannot create", dir);
   log_info("measuring %llu steps of %s on this machine, %d %s", (unsigned long long)s->steps,
            s->preset, s->ranks, s->ranks == 1 ? "process" : "processes at once");
@@ -166,10 +181,7 @@ Err plan_measure(const PlanMeasureSpec *s, PlanMeasurement *result) {
 done:;
   ErrRecord kept = err_copy();
   for (int i = 0; worker && i < s->ranks; i++)
-    if (worker[i].pid) {
-      kill(worker[i].pid, SIGKILL);
-      wait_for_worker(&worker[i]);
-    }
+    if (worker[i].pid) end_worker(&worker[i]);
   mem_free(worker);
   if (file_remove_all(dir)) log_warn("%s", err_message());
   return err ? err_give(&kept) : ERR_OK;

@@ -271,6 +271,24 @@ write_measurement() {
   [ -z "$(ls temporary)" ]
 }
 
+@test "a signal ends the measurement of this machine, which leaves no files and no processes" {
+  mkdir stopped
+  TMPDIR=$PWD/stopped "$TRIREME" plan --machine this --device cpu --preset base --steps 1000 --gpus 1 2> messages 3>&- &
+  pid=$!
+  for ((i = 0; i < 600; i++)); do
+    pgrep -f "bench train --lengths $PWD/stopped" > /dev/null && break
+    sleep 0.1
+  done
+  pgrep -f "bench train --lengths $PWD/stopped"
+  kill -TERM $pid
+  code=0
+  wait $pid || code=$?
+  [ $code -eq 1 ]
+  grep -q "a signal ended the measurement of this machine" messages
+  [ -z "$(ls stopped)" ]
+  run ! pgrep -f "bench train --lengths $PWD/stopped"
+}
+
 @test "a data set sets the vocabulary and the tokens of a batch" {
   run "$TRIREME" plan --machine h200 --preset tiny --data "$SET" --batch-tokens 1024 --json
   [ "$status" -eq 0 ]

@@ -6,7 +6,7 @@ bats_require_minimum_version 1.5.0
 load ../ranks/support
 
 setup_file() {
-  make_set
+  make_small_set
 }
 
 setup() {

@@ -5,7 +5,7 @@
 load ../ranks/support
 
 setup_file() {
-  make_set
+  make_small_set
 }
 
 setup() {

@@ -279,14 +279,14 @@ make_streams() {
 
 @test "batches on several streams of a GPU give the translations of one stream, in order" {
   make_streams
-  for _ in 1 2 3 4 5; do cat "$T/in"; done > "$T/many"
+  for _ in 1 2; do cat "$T/in"; done > "$T/many"
   gpu() { "$TRIREME" translate --quiet --model "$MODEL" --device cuda --scores --nbest 2 --beam-size 3 --batch-tokens 64; }
   for n in 1 2 3 8; do
     TRIREME_STREAMS=$n gpu < "$T/many" > "$T/out$n"
     [ "$(cat "$T/streams")" = "$((n - 1)) $((n - 1)) $([ $n = 1 ] && echo "not bound" || echo bound)" ]
     cmp "$T/out1" "$T/out$n"
   done
-  [ "$(wc -l < "$T/out1")" -eq 400 ]
+  [ "$(wc -l < "$T/out1")" -eq 160 ]
   # three streams without the variable
   gpu < "$T/many" > "$T/usual"
   cmp "$T/out1" "$T/usual"

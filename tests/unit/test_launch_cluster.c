@@ -1,5 +1,6 @@
 /* Drives, credentials and program directories of `trireme cluster`, and the sessions in which
- * it runs commands. tests/cluster/cluster.bats tests the work on hosts. */
+ * it runs commands. tests/cluster/cluster.bats tests the work on hosts.
+ * run-tests: waits */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* The console of launch: complete lines, log files, overwritten terminal lines, and terminals
- * that block. */
+ * that block.
+ * run-tests: own process */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* Slurm's variables, the line that names the head, and the start of agents with a script
  * instead of srun. tests/cluster/slurm.bats uses a real Slurm. Depends on launch/slurm,
- * source_slurm. */
+ * source_slurm.
+ * run-tests: waits */
 #include "support.h"
 
 #include <arpa/inet.h>

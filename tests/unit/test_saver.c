@@ -1,5 +1,6 @@
 /* Saving in the background, on a full disk, and when killed at any time; averages of
- * checkpoints; failing allocations. */
+ * checkpoints; failing allocations.
+ * run-tests: own process */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

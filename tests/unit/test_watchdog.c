@@ -1,5 +1,6 @@
 /* The watchdog (comm/watchdog.h) with a fake transport whose messages the test chooses. Its
- * errors end the process, so each case runs in a child. */
+ * errors end the process, so each case runs in a child.
+ * run-tests: waits */
 #include "comm/watchdog.h"
 
 #include <string.h>

@@ -119,7 +119,7 @@ static void test_demo_english_has_one_german(void **state) {
   str_free(&en), str_free(&de);
 }
 
-/* list_lexicon: writes every noun, adjective and verb, with a space on both sides, to `words`. */
+/* Writes every noun, adjective and verb, with a space on both sides, to `words`. */
 static void list_lexicon(Str *words) {
   for (int n = 0; n < demo_noun_count; n++) str_addf(words++, " %s ", demo_nouns[n].en);
   for (int n = 0; n < demo_adj_count; n++) str_addf(words++, " %s ", demo_adjs[n].en);

@@ -22,7 +22,7 @@
 #define EVEN_PAIRS  2000  /* pairs without a data set, of EVEN_TOKENS tokens each */
 #define EVEN_TOKENS 32
 #define MOST_OUTPUT ((size_t)1 << 20) /* bytes of a result */
-#define POLL_US     20000             /* how often ended processes and signals are looked for */
+#define POLL_US     20000 /* microseconds between two checks for ended processes and signals */
 
 /* Appends a line of the file of lengths: of a pair of sentences with eos, or of a text. */
 static void add_line(Str *text, uint32_t source, uint32_t target, bool has_texts) {
@@ -183,6 +183,7 @@ done:;
   for (int i = 0; worker && i < s->ranks; i++)
     if (worker[i].pid) end_worker(&worker[i]);
   mem_free(worker);
+  stop_unwatch();
   if (file_remove_all(dir)) log_warn("%s", err_message());
   return err ? err_give(&kept) : ERR_OK;
 }

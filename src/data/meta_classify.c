@@ -142,7 +142,7 @@ static Err get_labels(MetaParse *p, const json_t *root, MetaClassify *c) {
   for (size_t i = 0; i < c->labels; i++)
     get_name(p, json_array_get(names, i), "names", c->name[i]);
   c->has_threshold = json_object_get(from, "threshold") != NULL;
-  c->threshold = meta_get_number(p, from, "threshold");
+  if (c->has_threshold) c->threshold = meta_get_number(p, from, "threshold");
   meta_get_file(p, meta_get_object(p, from, "list"), &c->label_file);
   return p->failed ? ERR_WORK : ERR_OK;
 }

@@ -70,13 +70,13 @@ uint64_t meta_get_count(MetaParse *p, const json_t *from, const char *key) {
 
 double meta_get_number(MetaParse *p, const json_t *from, const char *key) {
   const json_t *j = json_object_get(from, key);
-  if (j && !json_is_number(j)) meta_refuse_key(p, key, "a number");
+  if (!json_is_number(j)) meta_refuse_key(p, key, "a number");
   return json_number_value(j);
 }
 
 bool meta_get_flag(MetaParse *p, const json_t *from, const char *key) {
   const json_t *j = json_object_get(from, key);
-  if (j && !json_is_boolean(j)) meta_refuse_key(p, key, "true or false");
+  if (!json_is_boolean(j)) meta_refuse_key(p, key, "true or false");
   return json_is_true(j);
 }
 

@@ -24,7 +24,6 @@ int64_t meta_get_int(MetaParse *p, const json_t *from, const char *key, int64_t 
                      int64_t max);
 uint64_t meta_get_count(MetaParse *p, const json_t *from, const char *key);
 void meta_get_text(MetaParse *p, const json_t *from, const char *key, char *out, size_t room);
-/* These accept a missing key, as older versions may not have written it: 0 or false. */
 double meta_get_number(MetaParse *p, const json_t *from, const char *key);
 bool meta_get_flag(MetaParse *p, const json_t *from, const char *key);
 void meta_get_sha256(MetaParse *p, const json_t *from, char out[65]);

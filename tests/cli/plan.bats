@@ -276,13 +276,13 @@ write_measurement() {
   TMPDIR=$PWD/stopped "$TRIREME" plan --machine this --device cpu --preset base --steps 1000 --gpus 1 2> messages 3>&- &
   pid=$!
   for ((i = 0; i < 600; i++)); do
-    pgrep -f "bench train --lengths $PWD/stopped" > /dev/null && break
+    if pgrep -f "bench train --lengths $PWD/stopped" > measuring; then break; fi
     sleep 0.1
   done
-  pgrep -f "bench train --lengths $PWD/stopped"
-  kill -TERM $pid
   code=0
+  kill -TERM $pid
   wait $pid || code=$?
+  [ -s measuring ]
   [ $code -eq 1 ]
   grep -q "a signal ended the measurement of this machine" messages
   [ -z "$(ls stopped)" ]

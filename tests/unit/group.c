@@ -1,7 +1,7 @@
 /* Runs the unit tests of several files in one process, one file after the other. The arguments are
  * the names of the files, whose functions main have these names here (see unit_group in the Makefile).
- * Each file begins with the environment, the working directory, the limits and the signal handlers
- * that the process had at its start. */
+ * Each file begins with the environment, the working directory, the limits of files and the signal
+ * handlers that the process had at its start. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 typedef struct {
   char **environment;
   int directory;
-  struct rlimit open_files;
+  struct rlimit open_files, file_size;
   mode_t mask;
   sigset_t blocked;
   struct sigaction handlers[SIGNALS];
@@ -36,6 +36,7 @@ static void save_start(Start *s) {
   s->environment = copy_environment();
   s->directory = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   getrlimit(RLIMIT_NOFILE, &s->open_files);
+  getrlimit(RLIMIT_FSIZE, &s->file_size);
   s->mask = umask(0);
   umask(s->mask);
   sigprocmask(SIG_SETMASK, NULL, &s->blocked);
@@ -49,7 +50,9 @@ static void restore_start(const Start *s) {
     fprintf(stderr, "cannot return to the working directory: %s\n", strerror(errno));
     exit(1);
   }
+  alarm(0);
   setrlimit(RLIMIT_NOFILE, &s->open_files);
+  setrlimit(RLIMIT_FSIZE, &s->file_size);
   umask(s->mask);
   sigprocmask(SIG_SETMASK, &s->blocked, NULL);
   for (int i = 1; i < SIGNALS; i++)
@@ -72,5 +75,6 @@ int main(int argc, char **argv) {
     fflush(stdout);
     restore_start(&start);
   }
+  printf("# all files have run\n"); /* run-tests looks for this line */
   return failed > 0;
 }

@@ -191,7 +191,8 @@ $(BUILD)/tests/nccl_ranks: $(BUILD)/tests/tools/nccl_ranks.c.o $(leaks) $(BUILD)
 	$(call say,LINK)$(LINK) $(LDFLAGS) $< $(leaks) $(whole) $(LDLIBS) -o $@
 # The unit tests of most files in one program, for run-tests: gcc's leak checker takes 4 s at the end of
 # each process on ARM. Left out are files with a global symbol besides main (they replace a function of the
-# program or the C library), and those with "run-tests: own process" in their head. Object files are used again, with main renamed.
+# program or the C library), and those with "run-tests: own process" in their head. Object files are used
+# again, with main renamed.
 group    := $(if $(leaks),$(if $(filter aarch64%,$(shell $(CC) -dumpmachine)),$(BUILD)/tests/unit_group))
 $(BUILD)/tests/unit_group: $(BUILD)/tests/unit/group.c.o $(BUILD)/tests/gpu/nccl_exchange.c.o $(unit:$(BUILD)/tests/%=$(BUILD)/tests/unit/%.c.o) $(BUILD)/libtrireme.a
 	@rm -rf $@.d && mkdir -p $@.d

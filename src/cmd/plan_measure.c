@@ -183,7 +183,7 @@ done:;
   for (int i = 0; worker && i < s->ranks; i++)
     if (worker[i].pid) end_worker(&worker[i]);
   mem_free(worker);
-  stop_unwatch();
   if (file_remove_all(dir)) log_warn("%s", err_message());
+  stop_unwatch();
   return err ? err_give(&kept) : ERR_OK;
 }

@@ -277,7 +277,7 @@ limited() {
 }
 
 @test "a best checkpoint that was not saved does not count, now or after --resume" {
-  valid=(--valid-every 10 --samples 0 --beam-size 1) # BLEU is higher at step 20 than at step 10
+  valid=(--valid-every 10 --samples 0 --beam-size 1)
   train 1 "$T/run" --steps 10 "${valid[@]}"
   run limited 20 train 1 "$T/run" --resume --steps 20 "${valid[@]}"
   [ "$status" -eq 1 ]
@@ -287,6 +287,8 @@ limited() {
   train 1 "$T/run" --resume --steps 20 "${valid[@]}"
   name=$(readlink "$T/run/checkpoints/best")
   [ "$((10#${name#step-}))" -eq "$(best_step "$T/run")" ]
+  figures valid_bleu "$T/run" > "$T/bleu"
+  perl -e '@b = <>; exit !($b[1] > $b[0])' "$T/bleu" || skip "BLEU did not rise, so step 20 could not be the best"
 }
 
 @test "a failed save followed by a good one is no failure" {

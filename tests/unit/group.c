@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
   int failed = 0;
   save_start(&start);
   for (int i = 1; i < argc; i++) {
-    int (*run)(int, char **) = (int (*)(int, char **))dlsym(NULL, argv[i]);
+    int (*run)(int, char **) = (int (*)(int, char **))dlsym(RTLD_DEFAULT, argv[i]);
     if (run == NULL) {
       fprintf(stderr, "there is no unit test %s in this program\n", argv[i]);
       return 1;

@@ -223,15 +223,23 @@ static void test_algo_cache_without_file_works_in_memory(void **state) {
   free(home);
 }
 
-/* Writes the file of `p` with one line per entry. */
-static void write_entries(const AlgoCache *p, size_t count) {
+/* Writes the file of `p`: its head and these lines, which are freed. */
+static void write_lines(const AlgoCache *p, Str *lines) {
   Str text = {0};
-  str_addf(&text, "%s\n", p->head);
-  for (size_t i = 0; i < count; i++)
-    str_addf(&text, "1 0 0 0 0 1 %zu 1 1 0 0 1 1 1 1 1 1 1 1\n", i);
-  OK(file_mkdirs(at("many/trireme")));
+  char folder[FILE_PATH_MAX];
+  snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(p->path, '/') - p->path), p->path);
+  str_addf(&text, "%s\n%s", p->head, str_text(lines));
+  OK(file_mkdirs(folder));
   OK(file_write(p->path, text.s, text.len));
   str_free(&text);
+  str_free(lines);
+}
+
+static void write_entries(const AlgoCache *p, size_t count) {
+  Str lines = {0};
+  for (size_t i = 0; i < count; i++)
+    str_addf(&lines, "1 0 0 0 0 1 %zu 1 1 0 0 1 1 1 1 1 1 1 1\n", i);
+  write_lines(p, &lines);
 }
 
 typedef struct {
@@ -277,16 +285,13 @@ static void test_algo_cache_with_too_many_entries_is_ignored(void **state) {
 static void test_algo_cache_line_with_impossible_number_is_ignored(void **state) {
   (void)state;
   AlgoCache p;
-  Str text = {0};
+  Str lines = {0};
   setenv("XDG_CACHE_HOME", at("signs"), 1);
   OK(algo_cache_open(&p, "GPU one", 130000));
-  str_addf(&text, "%s\n", p.head);
-  str_add(&text, "1 0 0 0 0 1 8 1 1 -1 0 1 1 1 1 1 1 1 1\n");
-  str_add(&text, "1 0 0 0 0 1 8 1 1 0 2 1 1 1 1 1 1 1 1\n");
-  str_add(&text, "1 0 0 0 0 1 8 1 1 0 1 1 1 1 1 1 1 1 1\n");
-  OK(file_mkdirs(at("signs/trireme")));
-  OK(file_write(p.path, text.s, text.len));
-  str_free(&text);
+  str_add(&lines, "1 0 0 0 0 1 8 1 1 -1 0 1 1 1 1 1 1 1 1\n");
+  str_add(&lines, "1 0 0 0 0 1 8 1 1 0 2 1 1 1 1 1 1 1 1\n");
+  str_add(&lines, "1 0 0 0 0 1 8 1 1 0 1 1 1 1 1 1 1 1 1\n");
+  write_lines(&p, &lines);
   OK(algo_cache_read(&p));
   assert_int_equal(p.count, 1);
   algo_cache_free(&p);

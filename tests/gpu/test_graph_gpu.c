@@ -1,6 +1,7 @@
 /* Training steps as CUDA graphs: the same bits as without graphs, for batches of different
- * shapes and changes of the loss scale; few graphs; operations that cannot be captured are
- * errors. Returns 77 if there is no GPU. Needs the plug-in in TRIREME_PLUGIN_PATH. */
+ * shapes and changes of the loss scale; few graphs; the tile counters of large GEMMs; operations
+ * that cannot be captured are errors. Returns 77 if there is no GPU. Needs the plug-in in
+ * TRIREME_PLUGIN_PATH. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -207,6 +208,53 @@ static void test_update_low_precision_copy_equals_cast_weights(void **state) {
   backend_close(&b);
 }
 
+/* Large GEMMs have a tile counter, which must be 0 when they start. Each of these GEMMs shifts the
+ * columns of its input by one, exactly, so the result shows whether each ran once and in its turn:
+ * more GEMMs than there are counters, launched twice. */
+static void test_gemms_in_graph_run_once_and_in_order(void **state) {
+  (void)state;
+  enum { ROWS = 25600, D = 512, GEMMS = 1100, LAUNCHES = 2 };
+  const size_t cells = (size_t)ROWS * D, size = type_size(TYPE_BF16);
+  Backend b;
+  Graph *r;
+  float *host, *full, *w, *x[2];
+  uint16_t *first, *got;
+  open_gpu(&b, "bf16");
+  ok(mem_alloc_aligned(&host, cells * sizeof *host));
+  ok(mem_alloc(&first, cells, sizeof *first));
+  ok(mem_alloc(&got, cells, sizeof *got));
+  full = array(&b, cells);
+  w = array(&b, D * D);
+  for (int i = 0; i < 2; i++) x[i] = array(&b, cells);
+  for (size_t i = 0; i < D * D; i++) host[i] = i % D == (i / D + 1) % D;
+  b.put(&b, full, host, D * D * sizeof *host);
+  b.lower(&b, w, full, D * D);
+  Rng rng = {.key = 3};
+  for (size_t i = 0; i < cells; i++) host[i] = (float)rng_below(&rng, 256);
+  b.put(&b, full, host, cells * sizeof *host);
+  b.lower(&b, x[0], full, cells);
+  ok(b.get(&b, first, x[0], cells * size));
+  b.linear(&b, x[1], x[0], w, NULL, ROWS, D, D); /* selects the algorithm */
+  ok(b.graph_begin(&b));
+  for (int i = 0; i < GEMMS; i++) b.linear(&b, x[(i + 1) % 2], x[i % 2], w, NULL, ROWS, D, D);
+  ok(b.graph_end(&b, &r));
+  for (size_t launch = 1; launch <= LAUNCHES; launch++) {
+    size_t wrong = 0;
+    b.graph_launch(&b, r);
+    ok(b.get(&b, got, x[GEMMS % 2], cells * size));
+    for (size_t i = 0; i < cells; i++)
+      wrong += got[i] != first[i / D * D + (i + launch * GEMMS) % D];
+    if (wrong) fail_msg("launch %zu: %zu of %zu elements are wrong", launch, wrong, cells);
+  }
+  b.graph_free(&b, r);
+  void *list[] = {full, w, x[0], x[1]};
+  for (int i = 0; i < 4; i++) b.release(&b, list[i]);
+  mem_free(host);
+  mem_free(first);
+  mem_free(got);
+  backend_close(&b);
+}
+
 /* Operations that cannot be captured return an error, without a hang. */
 static void test_capture_of_host_operations_is_refused(void **state) {
   (void)state;
@@ -251,6 +299,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_steps_as_graphs_give_same_bits),
       cmocka_unit_test(test_update_low_precision_copy_equals_cast_weights),
+      cmocka_unit_test(test_gemms_in_graph_run_once_and_in_order),
       cmocka_unit_test(test_capture_of_host_operations_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,11 +12,6 @@ struct Graph {
   cudaGraphExec_t graph;
 };
 
-static void set_capturing(Cuda *c, bool is_capturing) {
-  c->is_capturing = is_capturing;
-  c->matmul.is_capturing = is_capturing;
-}
-
 /* Begins a capture in thread-local mode: calls of other threads (NCCL, the saver) do not
  * invalidate it. */
 static Err graph_begin(const Backend *b) {
@@ -29,17 +24,73 @@ static Err graph_begin(const Backend *b) {
     algo_shared_end_use(c->matmul.shared);
     return err_give(&c->failed);
   }
-  set_capturing(c, true);
+  c->is_capturing = true;
+  matmul_begin_capture(&c->matmul);
   return ERR_OK;
+}
+
+/* CUDA 13 added a parameter for edge data to these functions; NULL is the default. */
+#if CUDART_VERSION >= 13000
+#define get_nodes_before(node, list, n) cudaGraphNodeGetDependencies(node, list, NULL, n)
+#define get_nodes_after(node, list, n)  cudaGraphNodeGetDependentNodes(node, list, NULL, n)
+#define add_edge(graph, from, to)       cudaGraphAddDependencies(graph, from, to, NULL, 1)
+#else
+#define get_nodes_before(node, list, n) cudaGraphNodeGetDependencies(node, list, n)
+#define get_nodes_after(node, list, n)  cudaGraphNodeGetDependentNodes(node, list, n)
+#define add_edge(graph, from, to)       cudaGraphAddDependencies(graph, from, to, 1)
+#endif
+
+/* Removes a node and connects the node before it with the node after it. Keeps it if several nodes
+ * are before or after it. */
+static cudaError_t remove_node(cudaGraph_t graph, cudaGraphNode_t node) {
+  cudaGraphNode_t before[2], after[2];
+  size_t n_before = 2, n_after = 2;
+  cudaError_t e = get_nodes_before(node, before, &n_before);
+  if (!e) e = get_nodes_after(node, after, &n_after);
+  if (e || n_before > 1 || n_after > 1) return e;
+  e = cudaGraphDestroyNode(node);
+  return e || n_before == 0 || n_after == 0 ? e : add_edge(graph, before, after);
+}
+
+/* Returns the number of the tile counter that the node sets to 0, or MATMUL_COUNTERS. */
+static cudaError_t find_counter(const Cuda *c, cudaGraphNode_t node, size_t *counter) {
+  enum cudaGraphNodeType type;
+  struct cudaMemsetParams set;
+  *counter = MATMUL_COUNTERS;
+  cudaError_t e = cudaGraphNodeGetType(node, &type);
+  if (e || type != cudaGraphNodeTypeMemset) return e;
+  e = cudaGraphMemsetNodeGetParams(node, &set);
+  if (!e && set.value == 0 && set.height == 1)
+    *counter = matmul_find_counter(&c->matmul, set.dst, set.elementSize * set.width);
+  return e;
+}
+
+/* Removes cuBLASLt's memsets of tile counters: the first GEMM that has a counter has zeroed all of
+ * them. A counter that is set to 0 twice is used twice, so both memsets stay. */
+static cudaError_t remove_memsets(const Cuda *c, cudaGraph_t graph, cudaGraphNode_t *node,
+                                  size_t nodes) {
+  size_t times[MATMUL_COUNTERS + 1] = {0}, counter;
+  cudaError_t e = cudaGraphGetNodes(graph, node, &nodes);
+  for (size_t i = 0; i < nodes && !e; i++) {
+    e = find_counter(c, node[i], &counter);
+    times[counter]++;
+  }
+  for (size_t i = 0; i < nodes && !e; i++) {
+    e = find_counter(c, node[i], &counter);
+    if (!e && counter < MATMUL_COUNTERS && times[counter] == 1) e = remove_node(graph, node[i]);
+  }
+  return e;
 }
 
 static Err graph_end(const Backend *b, Graph **out) {
   Cuda *c = cuda_of(b);
   cudaGraph_t graph = NULL;
   size_t nodes = 0;
+  cudaGraphNode_t *node = NULL;
   Graph *r = NULL;
   *out = NULL;
-  set_capturing(c, false);
+  c->is_capturing = false;
+  matmul_end_capture(&c->matmul);
   /* Ends the capture even after an error, so that the stream executes again. The error of the
    * operation that failed is kept, because it is more specific than that of the capture. */
   cuda_note(c, "a graph capture", cudaStreamEndCapture(c->stream, &graph));
@@ -49,6 +100,9 @@ static Err graph_end(const Backend *b, Graph **out) {
     cudaGraphDestroy(graph);
     return ERR_OK;
   }
+  if (!c->failed.code) cuda_note_err(c, mem_alloc(&node, nodes, sizeof *node));
+  if (!c->failed.code) cuda_note(c, "a graph capture", remove_memsets(c, graph, node, nodes));
+  mem_free(node);
   if (!c->failed.code) cuda_note_err(c, mem_alloc(&r, 1, sizeof *r));
   if (!c->failed.code)
     cuda_note(c, "instantiating a graph", cudaGraphInstantiateWithFlags(&r->graph, graph, 0));

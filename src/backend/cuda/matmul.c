@@ -49,14 +49,41 @@ static cudaError_t finish_bias_grad(const MatmulContext *p, const Matmul *x, boo
                          p->stream);
 }
 
-static Err run_algorithm(const MatmulContext *p, const Matmul *x, MatmulCall *c, bool fused,
+/* Memory that cuBLASLt may use during a GEMM. */
+typedef struct {
+  void *at;
+  size_t bytes;
+} Workspace;
+
+/* Sets *out to the workspace of a GEMM: a counter of its own if it is captured and needs no other
+ * workspace. The first such GEMM of a capture zeroes all counters. */
+static cudaError_t take_workspace(MatmulContext *p, MatmulCall *c,
+                                  const cublasLtMatmulAlgo_t *algorithm, Workspace *out) {
+  cublasLtMatmulHeuristicResult_t need;
+  *out = (Workspace){p->work, MATMUL_WORK};
+  if (!p->is_capturing || p->counters_used == MATMUL_COUNTERS) return cudaSuccess;
+  if (cublasLtMatmulAlgoCheck(p->lt, &c->how, &c->a, &c->b, &c->c, &c->c, algorithm, &need) ||
+      need.state || need.workspaceSize == 0 || need.workspaceSize > MATMUL_COUNTER_BYTES)
+    return cudaSuccess;
+  *out = (Workspace){p->counters + p->counters_used++ * MATMUL_COUNTER_BYTES,
+                     MATMUL_COUNTER_BYTES};
+  if (p->counters_used > 1) return cudaSuccess;
+  return cudaMemsetAsync(p->counters, 0, MATMUL_COUNTERS * MATMUL_COUNTER_BYTES, p->stream);
+}
+
+static Err run_algorithm(MatmulContext *p, const Matmul *x, MatmulCall *c, bool fused,
                          const cublasLtMatmulAlgo_t *algorithm) {
   float alpha = 1;
+  Workspace work;
+  cudaError_t e = take_workspace(p, c, algorithm, &work);
+  if (e)
+    return err_set(ERR_WORK, "the GPU failed to zero tile counters: %s; set TRIREME_GRAPH=0",
+                   cudaGetErrorString(e));
   cublasStatus_t s =
       cublasLtMatmul(p->lt, &c->how, &alpha, c->pa, &c->a, c->pb, &c->b, &c->beta, c->pc, &c->c,
-                     c->pc, &c->c, algorithm, p->work, MATMUL_WORK, p->stream);
+                     c->pc, &c->c, algorithm, work.at, work.bytes, p->stream);
   if (s) return report_failure("run", x, s);
-  cudaError_t e = finish_bias_grad(p, x, fused);
+  e = finish_bias_grad(p, x, fused);
   if (e)
     return err_set(ERR_WORK,
                    "the GPU failed in a bias gradient: %s; run again with "
@@ -122,7 +149,7 @@ static int query_heuristic(const MatmulContext *p, const Matmul *x, MatmulCall *
 }
 
 /* Returns the mean milliseconds of `runs` consecutive runs, or -1 if the algorithm fails. */
-static float time_candidate(const MatmulContext *p, const Matmul *x, const Candidate *candidate,
+static float time_candidate(MatmulContext *p, const Matmul *x, const Candidate *candidate,
                             int runs) {
   cudaEvent_t from = NULL, to = NULL;
   MatmulCall c;
@@ -164,8 +191,8 @@ static bool toggle_cta_swizzle(const MatmulContext *p, MatmulCall *c,
 
 /* Appends the heuristic's algorithms, with and without swizzling, to `list` (n long so far), each
  * with the fastest of RUNS times. Returns the new length. */
-static int collect_candidates(const MatmulContext *p, const Matmul *x, bool fused,
-                              Candidate *list, int n) {
+static int collect_candidates(MatmulContext *p, const Matmul *x, bool fused, Candidate *list,
+                              int n) {
   MatmulCall c;
   cublasLtMatmulHeuristicResult_t found[CANDIDATES];
   int asked =
@@ -193,7 +220,7 @@ static int compare_times(const void *a, const void *b) {
 /* During training the GPU runs at its power limit and a lower clock, so the ranking measured on
  * an idle GPU can be wrong. Times the FINALISTS again, interleaved, about LONG_MS per round, and
  * sorts them. */
-static void time_finalists(const MatmulContext *p, const Matmul *x, Candidate *list, int n) {
+static void time_finalists(MatmulContext *p, const Matmul *x, Candidate *list, int n) {
   float total[FINALISTS] = {0};
   for (int i = 0; i < n * ROUNDS; i++) {
     const Candidate *candidate = &list[i % n];
@@ -355,7 +382,7 @@ static Err run_empty(const MatmulContext *p, const Matmul *x) {
   return ERR_OK;
 }
 
-static Err run_choice(const MatmulContext *p, const Matmul *x, Choice *choice) {
+static Err run_choice(MatmulContext *p, const Matmul *x, Choice *choice) {
   MatmulCall c;
   if (!choice->supported) TRY(get_default_algo(p, x, &choice->algorithm));
   cublasStatus_t s = matmul_describe(p, x, choice->fused, &c);
@@ -364,10 +391,27 @@ static Err run_choice(const MatmulContext *p, const Matmul *x, Choice *choice) {
 }
 
 /* Runs the GEMM if its algorithm is known, and sets *is_known. */
-static Err run_known(const MatmulContext *p, const Matmul *x, bool *is_known) {
+static Err run_known(MatmulContext *p, const Matmul *x, bool *is_known) {
   Choice choice;
   *is_known = find_choice(p, x, &choice);
   return *is_known ? run_choice(p, x, &choice) : ERR_OK;
+}
+
+void matmul_begin_capture(MatmulContext *p) {
+  p->is_capturing = true;
+  p->counters_used = 0;
+}
+
+void matmul_end_capture(MatmulContext *p) {
+  p->is_capturing = false;
+}
+
+size_t matmul_find_counter(const MatmulContext *p, const void *at, size_t bytes) {
+  uintptr_t begin = (uintptr_t)p->counters, from = (uintptr_t)at;
+  size_t counter = (from - begin) / MATMUL_COUNTER_BYTES;
+  if (from < begin || counter >= MATMUL_COUNTERS) return MATMUL_COUNTERS;
+  bool fits = (from - begin) % MATMUL_COUNTER_BYTES + bytes <= MATMUL_COUNTER_BYTES;
+  return fits ? counter : MATMUL_COUNTERS;
 }
 
 Err matmul_run(MatmulContext *p, const Matmul *x) {
@@ -408,10 +452,12 @@ static Err start_cublas(MatmulContext *p) {
     return err_set(ERR_WORK, "cannot read the number of SMs: %s; check the GPU with nvidia-smi",
                    cudaGetErrorString(e));
   e = cudaMalloc((void **)&p->bias, MAX_BIAS * sizeof(float));
+  if (!e) e = cudaMalloc((void **)&p->counters, MATMUL_COUNTERS * MATMUL_COUNTER_BYTES);
   if (e)
     return err_set(ERR_WORK,
                    "cannot allocate %zu bytes on the GPU: %s; end other programs on it",
-                   MAX_BIAS * sizeof(float), cudaGetErrorString(e));
+                   MAX_BIAS * sizeof(float) + MATMUL_COUNTERS * MATMUL_COUNTER_BYTES,
+                   cudaGetErrorString(e));
   return algo_shared_add_stream(p->shared, p->stream);
 }
 
@@ -493,6 +539,7 @@ void matmul_close(MatmulContext *p) {
   if (p->shared) algo_shared_remove_stream(p->shared, p->stream);
   if (p->lt) cublasLtDestroy(p->lt);
   cudaFree(p->bias);
+  cudaFree(p->counters);
   if (p->owns_shared) algo_shared_free(p->shared);
   *p = (MatmulContext){0};
 }

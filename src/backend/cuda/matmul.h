@@ -14,6 +14,13 @@
 
 #define MATMUL_WORK ((size_t)64 << 20) /* bytes of workspace for cuBLASLt */
 
+/* Many algorithms of cuBLASLt use their workspace only for a tile counter of four bytes. cuBLASLt
+ * enqueues a memset of the counter before each GEMM, which takes 4 us in a graph. Therefore each
+ * GEMM of a graph has a counter of its own. One memset zeroes all counters, and graph_end
+ * removes the memsets of cuBLASLt. */
+#define MATMUL_COUNTERS      1024 /* GEMMs of a graph that can have a counter of their own */
+#define MATMUL_COUNTER_BYTES 256  /* bytes per counter; keeps each aligned as by cudaMalloc */
+
 /* True if the headers of cuBLASLt have fp8 GEMMs with one scale per row. */
 #define MATMUL_HAS_ROW_SCALES (CUBLAS_VERSION >= 120900)
 
@@ -44,10 +51,12 @@ typedef struct {
   cudaStream_t stream;
   Type type;
   bool tf32;
-  Fp8Scales scales;  /* of GEMMs with fp8 operands */
-  void *work;        /* MATMUL_WORK bytes, shared with the kernels of the stream */
-  float *bias;       /* buffer for the bias gradient of a fused GEMM */
-  bool is_capturing; /* The stream is being captured, so no shape can be timed. */
+  Fp8Scales scales;     /* of GEMMs with fp8 operands */
+  void *work;           /* MATMUL_WORK bytes, shared with the kernels of the stream */
+  float *bias;          /* buffer for the bias gradient of a fused GEMM */
+  bool is_capturing;    /* The stream is being captured, so no shape can be timed. */
+  char *counters;       /* MATMUL_COUNTERS of MATMUL_COUNTER_BYTES each */
+  size_t counters_used; /* in the current capture */
   AlgoShared *shared;
   bool owns_shared; /* This is the first stream of the GPU, which is closed last. */
   /* Called before algorithms are timed: blocks until NCCL is idle on this GPU; NULL: no NCCL. */
@@ -75,6 +84,12 @@ NODISCARD Err matmul_join(MatmulContext *p, const MatmulContext *first, cudaStre
  * capability: compute capability of the GPU times 10, for the message. */
 NODISCARD Err matmul_choose_scales(MatmulContext *p, const char *gpu, int capability);
 void matmul_close(MatmulContext *p);
+/* Call these when the capture of a graph begins and ends. */
+void matmul_begin_capture(MatmulContext *p);
+void matmul_end_capture(MatmulContext *p);
+/* Returns the number of the counter that contains the `bytes` bytes at `at`, or MATMUL_COUNTERS if
+ * none does. */
+size_t matmul_find_counter(const MatmulContext *p, const void *at, size_t bytes);
 /* Enqueues the GEMM. The first call with a shape blocks while algorithms are timed. */
 NODISCARD Err matmul_run(MatmulContext *p, const Matmul *x);
 

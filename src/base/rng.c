@@ -4,10 +4,15 @@
 #include <string.h>
 
 void rng_philox(uint64_t key, uint64_t counter_hi, uint64_t counter_lo, uint32_t out[4]) {
+  rng_philox_rounds(10, key, counter_hi, counter_lo, out);
+}
+
+void rng_philox_rounds(int rounds, uint64_t key, uint64_t counter_hi, uint64_t counter_lo,
+                       uint32_t out[4]) {
   uint32_t c0 = (uint32_t)counter_lo, c1 = (uint32_t)(counter_lo >> 32);
   uint32_t c2 = (uint32_t)counter_hi, c3 = (uint32_t)(counter_hi >> 32);
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-  for (int round = 0; round < 10; round++) {
+  for (int round = 0; round < rounds; round++) {
     uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
     c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
     c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;

@@ -6,8 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Philox-4x32-10: four words for one 128-bit counter under a 64-bit key. */
+/* Philox-4x32-10: four words for one 128-bit counter under a 64-bit key (Salmon et al., "Parallel
+ * random numbers: as easy as 1, 2, 3", SC 2011). */
 void rng_philox(uint64_t key, uint64_t counter_hi, uint64_t counter_lo, uint32_t out[4]);
+/* The same with another number of rounds, at least 7: the fewest that pass all of BigCrush. */
+void rng_philox_rounds(int rounds, uint64_t key, uint64_t counter_hi, uint64_t counter_lo,
+                       uint32_t out[4]);
 
 /* Hashes a key and a value to 64 bits (splitmix64 finalizer, twice). */
 uint64_t rng_mix(uint64_t key, uint64_t value);

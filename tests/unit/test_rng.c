@@ -10,22 +10,33 @@
 
 static void test_rng_philox_matches_published_words(void **state) {
   (void)state;
-  /* philox4x32 with 10 rounds, from kat_vectors of Random123; words from low to high. */
+  /* philox4x32 with 10 and 7 rounds, from kat_vectors of Random123; words from low to high. */
   static const struct {
     uint64_t key, high, low;
-    uint32_t words[4];
+    uint32_t ten[4], seven[4];
   } cases[] = {
-      {0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-      {UINT64_MAX, UINT64_MAX, UINT64_MAX, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+      {0,
+       0,
+       0,
+       {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+       {0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48}},
+      {UINT64_MAX,
+       UINT64_MAX,
+       UINT64_MAX,
+       {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+       {0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662}},
       {0x299f31d0a4093822,
        0x0370734413198a2e,
        0x85a308d3243f6a88,
-       {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+       {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1},
+       {0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     uint32_t out[4];
     rng_philox(cases[i].key, cases[i].high, cases[i].low, out);
-    assert_memory_equal(out, cases[i].words, sizeof out);
+    assert_memory_equal(out, cases[i].ten, sizeof out);
+    rng_philox_rounds(7, cases[i].key, cases[i].high, cases[i].low, out);
+    assert_memory_equal(out, cases[i].seven, sizeof out);
   }
 }
 

@@ -13,7 +13,8 @@
 #include "backend/cuda/mma.cuh"
 #include "backend/cuda/philox.cuh"
 
-#define ROUND_KEYS_BYTES (PHILOX_ROUNDS * 8) /* shared memory for put_round_keys */
+#define ROUND_PAIRS      ((DROPOUT_ROUNDS + 1) / 2)
+#define ROUND_KEYS_BYTES (ROUND_PAIRS * 16) /* shared memory for put_round_keys */
 
 #if HAS_MMA
 /* Returns which of the 16 keys beginning at key0 are kept for query query0 + lane % 16: bit i
@@ -88,7 +89,7 @@ static __device__ __forceinline__ void keep_fours(uint32_t (&bits)[TILES][2], co
     c[j][3] = 0;
   }
 #pragma unroll
-  for (int round = 0; round < PHILOX_ROUNDS; round++) {
+  for (int round = 0; round < DROPOUT_ROUNDS; round++) {
 #pragma unroll
     for (int j = 0; j < TILES; j++) philox_round(c[j][0], c[j][1], c[j][2], c[j][3], k0, k1);
     philox_next_key(k0, k1);
@@ -119,7 +120,7 @@ static __device__ __forceinline__ uint32_t kept(uint32_t pair, uint32_t bits) {
  * caller must synchronize the block before keep_masks. */
 static __device__ __forceinline__ void put_round_keys(uint4 *to, const Drop &drop) {
   uint32_t i = threadIdx.x;
-  if (drop.threshold && i < PHILOX_ROUNDS / 2) {
+  if (drop.threshold && i < ROUND_PAIRS) {
     uint64_t key = __ldg(drop.key);
     uint32_t x = (uint32_t)key + 2 * i * PHILOX_KEY_STEP_0;
     uint32_t y = (uint32_t)(key >> 32) + 2 * i * PHILOX_KEY_STEP_1;
@@ -144,17 +145,16 @@ static __device__ __forceinline__ void keep_masks(uint32_t (&mask)[4], const Dro
     /* As in keep_fours, keeps the round keys out of registers. */
     asm volatile("" : "+r"(k0), "+r"(k1));
 #pragma unroll
-    for (int round = 0; round < PHILOX_ROUNDS; round++) {
+    for (int round = 0; round < DROPOUT_ROUNDS; round++) {
       philox_round(c0, c1, c2, c3, k0, k1);
       philox_next_key(k0, k1);
     }
   } else {
 #pragma unroll
-    for (uint32_t i = 0; i < PHILOX_ROUNDS / 2; i++) {
+    for (int i = 0; i < ROUND_PAIRS; i++) {
       uint4 key = round_keys[i];
-#pragma unroll
-      for (int e = 0; e < 2; e++)
-        philox_round(c0, c1, c2, c3, e ? key.z : key.x, e ? key.w : key.y);
+      philox_round(c0, c1, c2, c3, key.x, key.y);
+      if (2 * i + 1 < DROPOUT_ROUNDS) philox_round(c0, c1, c2, c3, key.z, key.w);
     }
   }
   uint32_t w[4] = {c0, c1, c2, c3};

@@ -199,7 +199,7 @@ static __device__ __forceinline__ void run_philox(uint32_t (&word)[N][4], const 
   uint64_t key = __ldg(drop.key);
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
 #pragma unroll
-  for (int round = 0; round < PHILOX_ROUNDS; round++) {
+  for (int round = 0; round < DROPOUT_ROUNDS; round++) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
       philox_round(word[i][0], word[i][1], word[i][2], word[i][3], k0, k1);

@@ -1,13 +1,10 @@
-/* Philox 4x32-10, the counter-based random numbers of dropout (base/rng.h has the same function
- * for the host; Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). The
- * kernels use different layouts of counters and keys, so this header has one round and the key
- * schedule, not the whole function. No dependencies. */
+/* Philox 4x32, the counter-based random numbers of dropout (base/rng.h has the same function for
+ * the host). The kernels use different layouts of counters and keys, so this header has one round
+ * and the key schedule, not the whole function of DROPOUT_ROUNDS rounds. No dependencies. */
 #ifndef BACKEND_CUDA_PHILOX_CUH
 #define BACKEND_CUDA_PHILOX_CUH
 
 #include <stdint.h>
-
-#define PHILOX_ROUNDS 10
 
 /* Increments of the two words of the key from one round to the next. */
 #define PHILOX_KEY_STEP_0 0x9E3779B9u

@@ -1,4 +1,4 @@
-/* Dropout factors: Philox 4x32-10 for many counters at once. A vector holds one 32-bit word of
+/* Dropout factors: Philox 4x32-7 for many counters at once. A vector holds one 32-bit word of
  * WIDE counters. 32 x 32 -> 64 bit products are computed for the even and then for the odd lanes,
  * as SIMD instructions do; compilers do not generate this form. Depends on fast.h, dropout.h. */
 #include <string.h>
@@ -80,7 +80,7 @@ static inline __attribute__((always_inline)) void compute_philox(const int group
     c[g][2] = drop.site + (Row){0};
     c[g][3] = (Row){0};
   }
-  for (int round = 0; round < 10; round++) {
+  for (int round = 0; round < DROPOUT_ROUNDS; round++) {
     for (int g = 0; g < groups; g++) {
       Words h0, h1, l0, l1;
       multiply_words(&h0, &l0, (Words)c[g][0], 0xD2511F53u);

@@ -20,8 +20,9 @@ typedef struct {
   Metrics metrics;
   Saver *saver;
   Copies *copies; /* NULL without --peer-checkpoint */
-  /* Rank 0: in-memory copy to load; "": load the checkpoint in the run directory. */
-  char copy[FILE_PATH_MAX];
+  /* Rank 0: the checkpoint or in-memory copy that set-up has chosen to load; "": the last undamaged
+   * checkpoint in the run directory. */
+  char load_from[FILE_PATH_MAX];
   bool is_from_copy; /* rank 0: this process continued from an in-memory copy */
   /* Step of the last state that was passed to the saver, or loaded from the run directory. */
   uint64_t saved;

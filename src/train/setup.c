@@ -72,9 +72,8 @@ static void prefer_copy(Trainer *t, const TrainArrays *required) {
   char dir[FILE_PATH_MAX];
   if (!copies_find(t->run.dir, required, dir, &at)) return;
   if (!copies_is_later(&at, &t->run.at)) return;
-  memcpy(t->run.copy, dir, sizeof dir);
+  memcpy(t->run.load_from, dir, sizeof dir);
   t->run.is_from_copy = true;
-  t->run.saved = t->run.at.step;
   t->run.at = at;
 }
 
@@ -91,7 +90,11 @@ static Err read_counters(Trainer *t, SetUp *s) {
                           .task = t->task->kind->name,
                           .data = t->spec->accept_data ? NULL : t->task->data_hash};
   TRY(checkpoint_find(t->run.dir, dir, &is_found));
-  if (is_found) TRY(checkpoint_compare(dir, &required, &t->run.at));
+  if (is_found) {
+    TRY(checkpoint_compare(dir, &required, &t->run.at));
+    memcpy(t->run.load_from, dir, sizeof dir);
+    t->run.saved = t->run.at.step;
+  }
   if (t->spec->start == RUN_AUTO) prefer_copy(t, &required);
   return ERR_OK;
 }

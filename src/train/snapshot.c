@@ -35,9 +35,9 @@ static Err load_or_begin(Trainer *t, TrainArrays *a) {
   bool is_found;
   a->task = t->task->kind->name;
   a->data = train_arrays(t).data;
-  if (*t->run.copy) {
-    Err err = checkpoint_load(t->run.copy, a, &t->run.at);
-    t->run.copy[0] = '\0'; /* a later roll-back loads the checkpoint in the run directory */
+  if (*t->run.load_from) {
+    Err err = checkpoint_load(t->run.load_from, a, &t->run.at);
+    t->run.load_from[0] = '\0'; /* a later roll-back searches the run directory again */
     return err;
   }
   TRY(checkpoint_find(t->run.dir, dir, &is_found));

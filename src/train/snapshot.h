@@ -6,7 +6,7 @@
 
 /* Returns the arrays that a checkpoint contains, and the properties that it must match. */
 TrainArrays train_arrays(const Trainer *t);
-/* Restores the state from run.copy, if that is set, or from the last undamaged checkpoint;
+/* Restores the state from run.load_from, if that is set, or from the last undamaged checkpoint;
  * initializes it if there is none. */
 NODISCARD Err train_restore(Trainer *t);
 /* Copies the state to the saver, which writes it in the background; for `mode` see

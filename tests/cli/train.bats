@@ -126,6 +126,15 @@ same_weights() {
   [[ "$output" =~ "weights.safetensors" ]]
 }
 
+@test "a run continues from the checkpoint before a damaged one, with one warning" {
+  train "$T/run" --steps 4 --save-every 2
+  rm "$T/run/checkpoints/latest/weights.safetensors"
+  run train "$T/run" --steps 6 --save-every 2 --resume
+  [ "$status" -eq 0 ]
+  [ "$(grep -c "is taken instead" <<< "$output")" -eq 1 ]
+  [ -d "$T/run/checkpoints/step-00000006" ]
+}
+
 @test "translations keep the order, and do not depend on the batch" {
   train "$T/run" --steps 30 --lr-scheduler constant --lr 3e-3
   model="$T/run/checkpoints/latest"

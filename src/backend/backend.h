@@ -40,7 +40,7 @@ typedef enum { ACT_RELU, ACT_GELU, ACT_SILU, ACT_TANH, ACT_NONE } Activation;
 
 /* Counter-based dropout. Whether an element is dropped depends on 16 bits of Philox 4x32-7 with
  * key *key (from run, step and micro-batch) and counter (site, element). Masks therefore do not
- * depend on threads, ranks or devices, and the backward can recompute them. Elements that stay are
+ * depend on threads, ranks or devices, and the backward recomputes them. Elements that stay are
  * scaled by 1 / (1 - rate); rate 0 drops nothing. */
 typedef struct {
   /* pointer to device memory, so that a captured graph reads the key of each step */
@@ -80,10 +80,6 @@ typedef struct {
   size_t rows, d;
   float epsilon;
   Dropout drop; /* dropout of the branch before it is added to the residual */
-  /* If not NULL and the backend's stores_norm_dropout is true: add_norm writes which elements of
-   * the branch `drop` keeps, bit i % 8 of byte i / 8 for element i, and the backward reads them
-   * instead of drawing them again. rows * d bits, rounded up to whole words of 32. */
-  uint8_t *kept;
   /* The mask of the linear_relu_dropout that reads y, if fuses_linear_relu_dropout returned
    * true; otherwise NULL. add_norm writes to it which elements that dropout keeps, 1 bit for
    * each of rows * ahead_width: a layer norm waits for memory, so that drawing costs little
@@ -200,7 +196,6 @@ typedef struct Backend {
   bool few_rows;   /* cpu: GEMMs have few rows, as in decoding; selects kernels for this, with
                     * which the last bits of fp32 may differ */
   bool fp8;        /* cuda: rounds operands of large GEMMs to fp8; `type` is bf16 */
-  bool stores_norm_dropout; /* add_norm and its backward use AddNorm.kept */
   /* Backend memory is host memory, so the program may dereference pointers. */
   bool host;
   size_t max_top_k; /* largest k of `top_k`; 0: no limit */

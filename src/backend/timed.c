@@ -194,20 +194,13 @@ static void scatter_rows(const Backend *b, void *dx, const void *dy, const int32
   end_call(c);
 }
 
-/* Returns the bytes of the bits of dropout that a layer norm stores for its backward. */
-static double count_kept_bytes(const Backend *b, const AddNorm *n) {
-  bool stores = b->stores_norm_dropout && n->kept && n->drop.rate != 0;
-  return stores ? (double)n->rows * (double)n->d / 8 : 0;
-}
-
 static void add_norm(const Backend *b, void *sum, void *y, float *stat, const void *x,
                      const void *branch, const float *gain, const float *bias,
                      const AddNorm *n) {
   double arrays = branch ? 4 : 2, rows = (double)n->rows, d = (double)n->d;
-  double bits = n->ahead ? rows * (double)n->ahead_width / 8 : 0;
-  if (branch) bits += count_kept_bytes(b, n);
+  double ahead = n->ahead ? rows * (double)n->ahead_width / 8 : 0;
   TimedBackend *c =
-      begin_call(b, WORK_NORM, 0, count_bytes(b, arrays * rows * d) + 8 * rows + 8 * d + bits);
+      begin_call(b, WORK_NORM, 0, count_bytes(b, arrays * rows * d) + 8 * rows + 8 * d + ahead);
   c->inner->add_norm(c->inner, sum, y, stat, x, branch, gain, bias, n);
   end_call(c);
 }
@@ -218,10 +211,9 @@ static void add_norm_backward(const Backend *b, void *dx, void *dbranch, float *
                               const AddNorm *n, bool accumulate) {
   double arrays = 3 + (through ? 1 : 0) + (dbranch ? 1 : 0), sums = dshift ? 3 : 2;
   double rows = (double)n->rows, d = (double)n->d;
-  double bits = dbranch ? count_kept_bytes(b, n) : 0;
-  TimedBackend *c = begin_call(b, WORK_NORM_BACKWARD, 0,
-                               count_bytes(b, arrays * rows * d) + 8 * rows + bits +
-                                   (4 + (accumulate ? 8 : 4) * sums) * d);
+  TimedBackend *c = begin_call(
+      b, WORK_NORM_BACKWARD, 0,
+      count_bytes(b, arrays * rows * d) + 8 * rows + (4 + (accumulate ? 8 : 4) * sums) * d);
   c->inner->add_norm_backward(c->inner, dx, dbranch, dgain, dbias, dshift, dy, through, sum,
                               stat, gain, n, accumulate);
   end_call(c);

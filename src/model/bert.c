@@ -24,8 +24,6 @@ static void take_layer(Bert *m, Arena *a, BertLayer *s, bool picks) {
   const BertConfig *c = &m->config;
   size_t tokens = m->model.capacity, rows = picks ? m->picks_max : tokens,
          d = (size_t)c->d_model;
-  bool stores_dropout =
-      m->model.training && c->drop_residual > 0 && m->model.backend->stores_norm_dropout;
   s->in = arena_activations(a, tokens * (picks ? 2 : 3) * d);
   s->q = picks ? arena_activations(a, rows * d) : NULL;
   s->out = arena_activations(a, rows * d);
@@ -34,7 +32,6 @@ static void take_layer(Bert *m, Arena *a, BertLayer *s, bool picks) {
     s->sum[i] = arena_activations(a, rows * d);
     s->y[i] = arena_activations(a, rows * d);
     s->stats[i] = arena_floats(a, 2 * rows);
-    s->kept[i] = stores_dropout ? arena_take(a, (rows * d + 31) / 32, 4) : NULL;
   }
   take_activation(a, &s->up, &s->act, &s->mask, rows * (size_t)c->ffn_dim, c->activation,
                   m->model.training);

@@ -31,15 +31,14 @@ typedef struct {
 typedef struct {
   void *
       in; /* (tokens, 3d) queries, keys, values; in a layer of picks (tokens, 2d) keys, values */
-  void *q;          /* (rows, d) queries, in a layer of picks only */
-  void *out;        /* (rows, d) outputs of all heads, concatenated */
-  float *lse;       /* (rows, heads) log-sum-exp of the attention scores */
-  void *sum[2];     /* (rows, d) residual sums after attention and after feed-forward */
-  void *y[2];       /* (rows, d) normalised sums; y[1] is the output of the layer */
-  float *stats[2];  /* (rows, 2) mean and 1 / standard deviation */
-  uint8_t *kept[2]; /* rows * d bits (AddNorm.kept), or NULL */
-  void *up, *act;   /* (rows, ffn_dim) before and after the activation; may be the same array */
-  uint8_t *mask;    /* (rows * ffn_dim) bits: mask of ReLU; NULL: backward reads `up` instead */
+  void *q;         /* (rows, d) queries, in a layer of picks only */
+  void *out;       /* (rows, d) outputs of all heads, concatenated */
+  float *lse;      /* (rows, heads) log-sum-exp of the attention scores */
+  void *sum[2];    /* (rows, d) residual sums after attention and after feed-forward */
+  void *y[2];      /* (rows, d) normalised sums; y[1] is the output of the layer */
+  float *stats[2]; /* (rows, 2) mean and 1 / standard deviation */
+  void *up, *act;  /* (rows, ffn_dim) before and after the activation; may be the same array */
+  uint8_t *mask;   /* (rows * ffn_dim) bits: mask of ReLU; NULL: backward reads `up` instead */
 } BertLayer;
 
 /* Activations of the head, one row for each pick. */

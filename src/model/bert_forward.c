@@ -57,7 +57,6 @@ AddNorm bert_add_norm(const Bert *m, int layer, int sublayer) {
       .d = (size_t)c->d_model,
       .epsilon = c->norm_epsilon,
       .drop = bert_dropout(m, c->drop_residual, layer, BERT_SITE_SUBLAYER + sublayer),
-      .kept = m->layer[layer].kept[sublayer],
   };
 }
 

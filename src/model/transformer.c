@@ -34,8 +34,6 @@ static void lay_out_stack(Transformer *t, Arena *a, int stack) {
   size_t tokens = t->model.capacity, d = (size_t)c->d_model, heads = (size_t)c->heads,
          ffn = (size_t)c->ffn_dim;
   int per_layer = stack ? 3 : 2;
-  bool stores_dropout =
-      training && c->drop_residual > 0 && t->model.backend->stores_norm_dropout;
   /* Without backward no activations are kept, so two alternating buffers are enough. */
   void *sum[2] = {0}, *y[2] = {0};
   float *stats = NULL;
@@ -44,7 +42,6 @@ static void lay_out_stack(Transformer *t, Arena *a, int stack) {
     if (is_new) sum[i % 2] = arena_activations(a, tokens * d);
     if (is_new) y[i % 2] = arena_activations(a, tokens * d);
     if (training || i == 0) stats = arena_floats(a, 2 * tokens);
-    if (i > 0 && stores_dropout) s->kept[i] = arena_take(a, (tokens * d + 31) / 32, 4);
     s->sum[i] = sum[i % 2];
     s->y[i] = y[i % 2];
     s->norm_stats[i] = stats;
@@ -118,7 +115,7 @@ static Err fill_positions(Model *model) {
 /* Allocates the arrays of pointers of both stacks in one block. */
 static Err new_lists(Transformer *t) {
   size_t n = 0;
-  for (int stack = 0; stack < 2; stack++) n += 4 * (size_t)(t->stack[stack].sublayers + 1);
+  for (int stack = 0; stack < 2; stack++) n += 3 * (size_t)(t->stack[stack].sublayers + 1);
   TRY(mem_alloc(&t->lists, n, sizeof *t->lists));
   void **at = t->lists;
   for (int stack = 0; stack < 2; stack++) {
@@ -127,8 +124,7 @@ static Err new_lists(Transformer *t) {
     s->sum = at;
     s->y = s->sum + junctions;
     s->norm_stats = (float **)(s->y + junctions);
-    s->kept = (uint8_t **)(s->norm_stats + junctions);
-    at += 4 * junctions;
+    at += 3 * junctions;
     TRY(mem_alloc(&s->self, layers, sizeof *s->self));
     TRY(mem_alloc(&s->cross, layers, sizeof *s->cross));
     TRY(mem_alloc(&s->ffn, layers, sizeof *s->ffn));

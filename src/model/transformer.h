@@ -25,13 +25,12 @@ typedef struct {
 
 /* Activations of one stack (encoder or decoder) that backward needs. A "junction" is a residual
  * add followed by a layer norm. Junction i precedes sublayer i; the last junction follows the
- * last sublayer. sum, y, norm_stats and kept have one entry for each junction. */
+ * last sublayer. sum, y and norm_stats have one entry for each junction. */
 typedef struct {
   int sublayers;
   void **sum; /* (sublayers + 1) arrays (tokens, d): the residual stream */
   void **y; /* (sublayers + 1) arrays (tokens, d): normalised sum, the input of the sublayer */
   float **norm_stats; /* (sublayers + 1) arrays (tokens, 2): mean and 1 / standard deviation */
-  uint8_t **kept;     /* (sublayers + 1) arrays of tokens * d bits (AddNorm.kept), or NULL */
   AttentionState *self, *cross;
   FfnState *ffn;
 } StackState;

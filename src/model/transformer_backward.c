@@ -33,7 +33,6 @@ static void add_norm_backward(Transformer *t, Weights w, float *g, int stack, in
   if (junction > 0)
     n.drop = transformer_dropout(t, key, c->drop_residual, stack, before / per_layer,
                                  before % per_layer);
-  n.kept = s->kept[junction];
   const NormParams *p = transformer_norm(t, stack, junction);
   bool is_last = junction == s->sublayers;
   const void *d_residual = c->pre_norm && !is_last ? t->d_sum : NULL;

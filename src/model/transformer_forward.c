@@ -54,7 +54,6 @@ void transformer_add_norm(Transformer *t, Weights w, int stack, int junction, si
   if (junction > 0)
     n.drop = transformer_dropout(t, key, c->drop_residual, stack, before / per_layer,
                                  before % per_layer);
-  n.kept = s->kept[junction];
   if (junction == 0 && !c->pre_norm) return;
   draw_ahead(t, stack, junction, tokens, key, &n);
   const NormParams *p = transformer_norm(t, stack, junction);

@@ -142,13 +142,6 @@ static void speed_rows(Type type) {
   TIME("add_norm_backward with through and a bias", 5 * n * size,
        kernel_add_norm_backward(type, d_sum, branch, gain, bias, gain, y, d_sum, sum, stat,
                                 bias, &an, true, work, 0));
-  an.kept = take(n / 8);
-  TIME("add_norm that stores the bits of dropout", 4 * n * size + n / 8,
-       kernel_add_norm(type, sum, y, stat, x, branch, gain, bias, &an, 0));
-  TIME("add_norm_backward with through and a bias, with stored bits", 5 * n * size + n / 8,
-       kernel_add_norm_backward(type, d_sum, branch, gain, bias, gain, y, d_sum, sum, stat,
-                                bias, &an, true, work, 0));
-  an.kept = NULL;
   TIME("add_norm_backward without", 4 * n * size,
        kernel_add_norm_backward(type, d_sum, branch, gain, bias, NULL, y, NULL, sum, stat, bias,
                                 &an, true, work, 0));

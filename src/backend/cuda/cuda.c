@@ -464,7 +464,6 @@ static void fill_table(Backend *b) {
   b->extend = extend;
   b->top_k = top_k;
   b->max_top_k = KERNEL_MAX_TOP_K;
-  b->stores_norm_dropout = true;
   b->activate = activate;
   b->activate_backward = activate_backward;
   b->fuses_linear_relu_dropout = fuses_linear_relu_dropout;

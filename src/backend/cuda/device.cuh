@@ -231,6 +231,15 @@ static __device__ __forceinline__ bool is_kept(const uint32_t (&word)[4], int i,
   return (i % 2 ? word[i / 2] : word[i / 2] << 16) >= drop.threshold << 16;
 }
 
+/* Returns a mask: bit i is set if element 8 * group + i is kept. */
+static __device__ __forceinline__ uint32_t keep8(const Drop &drop, uint64_t group) {
+  uint32_t word[1][4], keep = 0;
+  drop_words<1, 1>(word, drop, group);
+#pragma unroll
+  for (int i = 0; i < 8; i++) keep |= is_kept(word[0], i, drop) ? 1u << i : 0;
+  return keep;
+}
+
 /* Returns a byte: bit 2 i + h is the highest bit of half h (0: low) of word i. */
 static __device__ __forceinline__ uint32_t pack_signs(uint32_t a, uint32_t b, uint32_t c,
                                                       uint32_t d) {
@@ -241,29 +250,12 @@ static __device__ __forceinline__ uint32_t pack_signs(uint32_t a, uint32_t b, ui
   return (uint32_t)__dp4a((int)high, (int)0x80c0e0f0u, __dp4a((int)low, (int)0xf8fcfeffu, 0));
 }
 
-/* Returns a byte: bit i is set if element i of the eight of a Philox call is kept; the threshold
- * is not 0. */
-static __device__ __forceinline__ uint32_t pack_kept(uint32_t (&word)[4], const Drop &drop) {
+/* Returns a mask: bit i is set if element 32 * at + i is kept; the threshold is not 0. The same
+ * bits as of keep8 with fewer instructions. */
+static __device__ __forceinline__ uint32_t keep32(const Drop &drop, uint64_t at) {
   /* An element is kept if the sum of its 16 bits and `rest`, 65536 - threshold, has a carry: if
    * at least two of the highest bits of both and of the sum of their other bits are set. */
   const uint32_t others = 0x7fff7fff, rest = (65536 - drop.threshold) * 0x10001u;
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    uint32_t x = word[i], sum = (x & others) + (rest & others);
-    word[i] = (x & rest) | (sum & (x | rest));
-  }
-  return pack_signs(word[0], word[1], word[2], word[3]);
-}
-
-/* Returns a mask: bit i is set if element 8 * group + i is kept; the threshold is not 0. */
-static __device__ __forceinline__ uint32_t keep8(const Drop &drop, uint64_t group) {
-  uint32_t word[1][4];
-  drop_words<1, 1>(word, drop, group);
-  return pack_kept(word[0], drop);
-}
-
-/* Returns a mask: bit i is set if element 32 * at + i is kept; the threshold is not 0. */
-static __device__ __forceinline__ uint32_t keep32(const Drop &drop, uint64_t at) {
   uint32_t word[4][4], byte[4];
   /* Groups 4 * at … have the same upper half of the counter, which the first rounds share. */
 #pragma unroll
@@ -275,14 +267,15 @@ static __device__ __forceinline__ uint32_t keep32(const Drop &drop, uint64_t at)
   }
   run_philox(word, drop);
 #pragma unroll
-  for (int i = 0; i < 4; i++) byte[i] = pack_kept(word[i], drop);
-  return byte[0] | byte[1] << 8 | byte[2] << 16 | byte[3] << 24;
-}
-
-/* Applies dropout with the bits of keep8. */
-static __device__ __forceinline__ void apply_kept(float x[8], uint32_t keep, float scale) {
+  for (int i = 0; i < 4; i++) {
 #pragma unroll
-  for (int i = 0; i < 8; i++) x[i] = keep >> i & 1 ? x[i] * scale : 0;
+    for (int j = 0; j < 4; j++) {
+      uint32_t x = word[i][j], sum = (x & others) + (rest & others);
+      word[i][j] = (x & rest) | (sum & (x | rest));
+    }
+    byte[i] = pack_signs(word[i][0], word[i][1], word[i][2], word[i][3]);
+  }
+  return byte[0] | byte[1] << 8 | byte[2] << 16 | byte[3] << 24;
 }
 
 /* Applies dropout to the elements 8 * group … 8 * group + 7 of a site: sets them to 0 or scales

@@ -126,8 +126,8 @@ cudaError_t kernel_relu_backward_fp8(Fp8Rows to, void *dx, float *dbias, const v
 cudaError_t kernel_linear_relu_dropout(Type, void *y, uint8_t *mask, const void *x,
                                        const void *w, const void *bias, size_t rows, size_t in,
                                        size_t out, Dropout, cudaStream_t);
-/* bits (n, rounded up to whole words of 32): bit i % 8 of byte i / 8 is set if dropout keeps
- * element i. bits is aligned to 4 bytes. */
+/* bits (n / 8): bit i of a byte is set if dropout keeps element i of its eight. n is a multiple
+ * of 32, and bits is aligned to 4 bytes. */
 cudaError_t kernel_draw_bits(uint8_t *bits, size_t n, Dropout, cudaStream_t);
 
 /* Backend.linear_relu_backward, only if kernel_fuses_relu returns true: bf16 and fp16 on Hopper,

@@ -52,7 +52,7 @@ template <typename T, int WARPS, int VECS, bool DRAWS, bool FP8>
 static __device__ __forceinline__ void norm_row(T *sum, T *y, float *stat, const T *x,
                                                 const T *branch, const float *gain,
                                                 const float *bias, size_t rows, size_t d,
-                                                float epsilon, const Drop &drop, uint8_t *kept,
+                                                float epsilon, const Drop &drop,
                                                 const Ahead &ahead, const Fp8Rows &to) {
   const size_t per_block = BLOCK_WARPS / WARPS;
   size_t lane = WARPS == 1 ? threadIdx.x % 32 : threadIdx.x;
@@ -83,11 +83,7 @@ static __device__ __forceinline__ void norm_row(T *sum, T *y, float *stat, const
     if (branch) {
       float b[8];
       in_branch[i].get(b);
-      if (drop.threshold) {
-        uint32_t keep = keep8(drop, at / 8);
-        if (kept) kept[at / 8] = (uint8_t)keep;
-        apply_kept(b, keep, drop.scale);
-      }
+      drop8(b, drop, at / 8);
 #pragma unroll
       for (int j = 0; j < 8; j++) v[i][j] += b[j];
       in_x[i].set(v[i]);
@@ -135,28 +131,27 @@ static __device__ __forceinline__ void norm_row(T *sum, T *y, float *stat, const
 template <typename T, int WARPS, int VECS>
 static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
     add_norm(T *sum, T *y, float *stat, const T *x, const T *branch, const float *gain,
-             const float *bias, size_t rows, size_t d, float epsilon, Drop drop,
-             uint8_t *kept) {
+             const float *bias, size_t rows, size_t d, float epsilon, Drop drop) {
   norm_row<T, WARPS, VECS, false, false>(sum, y, stat, x, branch, gain, bias, rows, d, epsilon,
-                                         drop, kept, Ahead(), Fp8Rows());
+                                         drop, Ahead(), Fp8Rows());
 }
 
 template <typename T, int VECS>
 static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
     add_norm_drawing(T *sum, T *y, float *stat, const T *x, const T *branch, const float *gain,
                      const float *bias, size_t rows, size_t d, float epsilon, Drop drop,
-                     uint8_t *kept, Ahead ahead) {
+                     Ahead ahead) {
   norm_row<T, 1, VECS, true, false>(sum, y, stat, x, branch, gain, bias, rows, d, epsilon, drop,
-                                    kept, ahead, Fp8Rows());
+                                    ahead, Fp8Rows());
 }
 
 template <int WARPS, int VECS>
 static __global__ void __launch_bounds__(BLOCK_WARPS * 32)
     add_norm_fp8(__nv_bfloat16 *sum, __nv_bfloat16 *y, float *stat, const __nv_bfloat16 *x,
                  const __nv_bfloat16 *branch, const float *gain, const float *bias, size_t rows,
-                 size_t d, float epsilon, Drop drop, uint8_t *kept, Fp8Rows to) {
+                 size_t d, float epsilon, Drop drop, Fp8Rows to) {
   norm_row<__nv_bfloat16, WARPS, VECS, false, true>(sum, y, stat, x, branch, gain, bias, rows,
-                                                    d, epsilon, drop, kept, Ahead(), to);
+                                                    d, epsilon, drop, Ahead(), to);
 }
 
 /* For any d and alignment: uses one block per row and makes three passes over the row. */
@@ -209,7 +204,7 @@ cudaError_t kernel_add_norm_fp8(Fp8Rows to, void *sum, void *y, float *stat, con
   auto launch = [&](auto kernel, size_t per_block) {
     kernel<<<blocks_for(n->rows, per_block), BLOCK_WARPS * 32, 0, stream>>>(
         (T *)sum, (T *)y, stat, (const T *)x, (const T *)branch, gain, bias, n->rows, n->d,
-        n->epsilon, drop_of(n->drop), n->kept, to);
+        n->epsilon, drop_of(n->drop), to);
   };
   if (n->d <= 1024)
     launch(add_norm_fp8<1, 4>, 4);
@@ -233,16 +228,12 @@ cudaError_t kernel_add_norm(Type type, void *sum, void *y, float *stat, const vo
     cudaError_t err = kernel_draw_bits(n->ahead, rows * n->ahead_width, n->ahead_drop, stream);
     if (err) return err;
   }
-  if (n->kept && branch && drop.threshold && !fast) {
-    cudaError_t err = kernel_draw_bits(n->kept, rows * d, n->drop, stream);
-    if (err) return err;
-  }
   return with_type(type, [&](auto t) {
     typedef decltype(t) T;
     auto launch = [&](auto kernel, size_t per_block, auto... more) {
       kernel<<<blocks_for(rows, per_block), BLOCK_WARPS * 32, 0, stream>>>(
           (T *)sum, (T *)y, stat, (const T *)x, (const T *)branch, gain, bias, rows, d,
-          n->epsilon, drop, n->kept, more...);
+          n->epsilon, drop, more...);
     };
     if constexpr (sizeof(T) == 2) {
       if (draws) {

@@ -115,7 +115,7 @@ template <typename T, int THREADS, int ROW, bool SHIFTS>
 static __global__ void __launch_bounds__(THREADS, SM_BLOCKS)
     norm_backward(T *dx, T *dbranch, float *parts, const T *dy, const T *through, const T *sum,
                   const float *stat, const float *gain, unsigned rows, unsigned d, float share,
-                  Drop drop, const uint8_t *kept, Sections s) {
+                  Drop drop, Sections s) {
   /* WORDS: number of 16-byte words in eight elements */
   constexpr int TEAMS = THREADS / ROW, WORDS = sizeof(T) / 2;
   constexpr unsigned SUMS = SHIFTS ? 3 : 2;
@@ -131,7 +131,6 @@ static __global__ void __launch_bounds__(THREADS, SM_BLOCKS)
   unsigned me = threadIdx.x, c = me % ROW * 8, step = s.shares * TEAMS;
   bool has_columns = c < d;
   float dgain[8] = {0}, dbias[8] = {0}, dshift[8] = {0}, in_mean = 0, in_inverse = 0;
-  uint32_t in_keep = 0;
   auto prefetch_part = [&](int i, const T *from) {
 #pragma unroll
     for (int w = 0; w < WORDS; w++) copy_ahead(&ahead[i][w][me], (const uint4 *)from + w);
@@ -141,7 +140,6 @@ static __global__ void __launch_bounds__(THREADS, SM_BLOCKS)
     in_mean = stat[2 * (size_t)r];
     in_inverse = stat[2 * (size_t)r + 1];
     if (!has_columns) return;
-    if (kept) in_keep = kept[at / 8];
     prefetch_part(0, dy + at);
     prefetch_part(1, sum + at);
     if (through) prefetch_part(2, through + at);
@@ -172,7 +170,6 @@ static __global__ void __launch_bounds__(THREADS, SM_BLOCKS)
   for (;;) {
     for (; left; r -= step, left--) {
       Eight<T> in_dy, in_sum, in_through;
-      uint32_t keep = in_keep;
       float mean = in_mean, inverse = in_inverse, a = 0, b = 0, grad[8], normal[8];
       float g[8] = {0};
       if (has_columns) load8(g, gain + c);
@@ -204,10 +201,7 @@ static __global__ void __launch_bounds__(THREADS, SM_BLOCKS)
         grad[j] = grad[j] * inverse + (normal[j] * b + (a + residual[j]));
       store8(dx + at, grad);
       if (!dbranch) continue;
-      if (drop.threshold) {
-        if (!kept) keep = keep8(drop, at / 8);
-        apply_kept(grad, keep, drop.scale);
-      }
+      drop8(grad, drop, at / 8);
       store8(dbranch + at, grad);
       if (!SHIFTS) continue;
       if (SHARES_SHIFT) columns.get(dshift);
@@ -325,8 +319,6 @@ cudaError_t kernel_add_norm_backward(Type type, void *dx, void *dbranch, float *
   float *to[3] = {dgain, dbias, dshift};
   if (n->rows == 0) return kernel_add_parts(to, dshift ? 3 : 2, n->d, NULL, 0, 1, add, stream);
   Drop drop = drop_of(n->drop);
-  /* Without dropout add_norm has not written n->kept. */
-  const uint8_t *kept = dbranch && drop.threshold ? n->kept : NULL;
   float *parts = (float *)work;
   size_t rows = n->rows, d = n->d, count = count_parts(rows), each = 1, sms;
   bool fast = d % 8 == 0 && d * type_size(type) <= 8192 && rows <= INT32_MAX &&
@@ -345,7 +337,7 @@ cudaError_t kernel_add_norm_backward(Type type, void *dx, void *dbranch, float *
       each = count_share_parts(s, blocks);
       kernel<<<blocks, THREADS, 0, stream>>>(
           (T *)dx, (T *)dbranch, parts, (const T *)dy, (const T *)through, (const T *)sum, stat,
-          gain, (unsigned)rows, (unsigned)d, 1 / (float)d, drop, kept, s);
+          gain, (unsigned)rows, (unsigned)d, 1 / (float)d, drop, s);
     };
     if (!fast) {
       norm_parameters_plain<T><<<dim3((unsigned)count, blocks_for(d, 128)), 128, 0, stream>>>(

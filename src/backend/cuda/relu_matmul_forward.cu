@@ -23,10 +23,9 @@ static __global__ void __launch_bounds__(DRAW_THREADS)
 cudaError_t kernel_draw_bits(uint8_t *bits, size_t n, Dropout dropout, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   Drop drop = drop_of(dropout);
-  size_t words = (n + 31) / 32;
-  if (drop.threshold == 0) return cudaMemsetAsync(bits, 0xff, words * 4, stream);
-  draw_bits<<<blocks_for(words, DRAW_THREADS), DRAW_THREADS, 0, stream>>>((uint32_t *)bits,
-                                                                          words, drop);
+  if (drop.threshold == 0) return cudaMemsetAsync(bits, 0xff, n / 8, stream);
+  draw_bits<<<blocks_for(n / 32, DRAW_THREADS), DRAW_THREADS, 0, stream>>>((uint32_t *)bits,
+                                                                           n / 32, drop);
   return cudaGetLastError();
 }
 

@@ -6,7 +6,8 @@
  * All give the bits of backend/dropout.h: probability (query, head, key) is element (query *
  * heads + head) * MOST_KEYS + key of the site. One Philox call decides eight neighbouring keys
  * of a query, so lanes exchange the results that they computed for each other. Lane (g, t)
- * means g = lane / 4, t = lane % 4. Depends on philox.cuh, mma.cuh. */
+ * means g = lane / 4, t = lane % 4. Depends on philox.cuh, mma.cuh,
+ * backend/dropout.h. */
 #ifndef BACKEND_CUDA_ATTEND_DROPOUT_CUH
 #define BACKEND_CUDA_ATTEND_DROPOUT_CUH
 

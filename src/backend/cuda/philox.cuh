@@ -1,6 +1,6 @@
 /* Philox 4x32, the counter-based random numbers of dropout (base/rng.h has the same function for
  * the host). The kernels use different layouts of counters and keys, so this header has one round
- * and the key schedule, not the whole function of DROPOUT_ROUNDS rounds. No dependencies. */
+ * and the key schedule, not the whole function. No dependencies. */
 #ifndef BACKEND_CUDA_PHILOX_CUH
 #define BACKEND_CUDA_PHILOX_CUH
 

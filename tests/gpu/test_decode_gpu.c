@@ -98,8 +98,7 @@ static void search(const Backend *b, const BeamSpec *spec, bool fixed_lengths, s
     BeamTimes before = spent;
     spent = beam_times(beam);
     /* A graph captured in the second pass allocates its description and a list of its nodes. */
-    if (pass)
-      assert_in_range(mem_count() - allocations, 0, 2 * (spent.graphs - before.graphs));
+    if (pass) assert_in_range(mem_count() - allocations, 0, 2 * (spent.graphs - before.graphs));
     allocations = mem_count();
   }
   beam_free(beam);

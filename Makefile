@@ -172,7 +172,7 @@ occupancy:
 gpu-programs: $(gpu_tests) $(stand_in)/libnccl.so.2 $(stand_in)/libtrireme-cuda.so
 test-gpu:
 	@$(MAKE) --no-print-directory -j$(jobs) all
-	@BUILD=$(BUILD) MAKE='$(MAKE)' scripts/test-gpu
+	@BUILD=$(BUILD) MAKE='$(MAKE)' scripts/test-gpu $(TESTS)
 
 $(BUILD)/trireme.1: $(BUILD)/trireme
 	$(call say,MAN)$(RUN) $(abspath $<) help --man > $@

@@ -81,13 +81,19 @@ static void add_communication(const PlanInput *in, PlanPoint *p) {
   if (in->is_sharded) add_gather(in, p);
 }
 
+/* An interval is at least a step, and at most the run, which ends with a checkpoint. */
+static double limit_interval(const PlanPoint *p, double interval) {
+  if (isinf(interval)) return interval;
+  return fmin(fmax(interval, p->step), p->steps * p->step);
+}
+
 static void add_faults(const PlanInput *in, PlanPoint *p) {
   const PlanFaults *f = &in->faults;
   double rate = f->failures_per_node_day * p->net.nodes / DAY;
   p->mtbf = rate > 0 ? 1 / rate : INFINITY;
-  p->best_interval = plan_best_interval(f->checkpoint, p->mtbf);
-  if (p->best_interval < p->step) p->best_interval = p->step; /* a step is not divided */
-  p->interval = f->save_every ? (double)f->save_every * p->step : p->best_interval;
+  p->best_interval = limit_interval(p, plan_best_interval(f->checkpoint, p->mtbf));
+  p->interval =
+      f->save_every ? limit_interval(p, (double)f->save_every * p->step) : p->best_interval;
   double factor = plan_fault_factor(f, p->mtbf, p->interval);
   p->lost = 1 - 1 / factor;
   p->hours = p->steps * p->step * factor / 3600;

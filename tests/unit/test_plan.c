@@ -210,6 +210,24 @@ static void test_predict_one_gpu_is_the_sum_of_its_parts(void **state) {
 }
 
 /* Two machines: 2.5 s of the all-reduce are exposed, see above. 180 steps of 6 s. */
+/* 360 steps of 3.5 s; a failure in 1e6 days. */
+static void test_predict_checkpoint_interval_is_a_step_to_the_run(void **state) {
+  (void)state;
+  PlanInput in = make_input();
+  PlanPoint p;
+  in.faults = (PlanFaults){.failures_per_node_day = 1e-6, .checkpoint = 2};
+  plan_predict(&in, 1, 1, &p);
+  assert_near(p.best_interval, 360 * 3.5, 1e-12);
+  in.faults.save_every = 1000; /* the checkpoint at the end is the only one */
+  plan_predict(&in, 1, 1, &p);
+  assert_near(p.interval, 360 * 3.5, 1e-12);
+  assert_near(p.lost, 2 / (360 * 3.5 + 2), 1e-5);
+  in.faults.failures_per_node_day = 86400;
+  in.faults.checkpoint = 1e-6;
+  plan_predict(&in, 1, 1, &p);
+  assert_near(p.best_interval, 3.5, 1e-12);
+}
+
 static void test_predict_two_machines_by_hand(void **state) {
   (void)state;
   PlanInput in = make_input();
@@ -543,6 +561,7 @@ int main(void) {
       cmocka_unit_test(test_fault_factor_by_hand),
       cmocka_unit_test(test_best_interval_loses_less_than_its_neighbours),
       cmocka_unit_test(test_predict_one_gpu_is_the_sum_of_its_parts),
+      cmocka_unit_test(test_predict_checkpoint_interval_is_a_step_to_the_run),
       cmocka_unit_test(test_predict_two_machines_by_hand),
       cmocka_unit_test(test_predict_ranks_share_host_memory),
       cmocka_unit_test(test_predict_rounds_and_stragglers),

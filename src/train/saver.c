@@ -33,7 +33,7 @@ struct Saver {
   Trace *trace; /* or NULL */
   bool stop, started;
   ErrRecord last;
-  uint64_t not_best; /* last step of which a line said that it does not count as the best */
+  uint64_t not_best; /* last step whose best score was reported as not kept */
   pthread_t thread;
   pthread_mutex_t lock;
   pthread_cond_t changed;
@@ -63,7 +63,8 @@ static void write_snapshot(Saver *s) {
 static void write_validation(Saver *s) {
   if (s->last.code) {
     if (s->is_best && s->not_best != s->validated.step)
-      log_warn("step %" PRIu64 " does not count as the best: its checkpoint is not on disk",
+      log_warn("the score of step %" PRIu64
+               ", the best so far, is not kept: its checkpoint is not on disk",
                s->validated.step);
     s->not_best = s->validated.step; /* the last step is tried twice */
     return;

@@ -307,8 +307,8 @@ static void test_saver_verdict_without_a_checkpoint_makes_no_best(void **state) 
   const char *text = listen_end();
   assert_int_equal(err, ERR_WORK);
   assert_says("File too large");
-  assert_holds(text, "step 2 does not count as the best");
-  assert_null(strstr(strstr(text, "does not count") + 1, "does not count")); /* said once */
+  assert_holds(text, "the score of step 2, the best so far, is not kept");
+  assert_null(strstr(strstr(text, "is not kept") + 1, "is not kept")); /* said once */
   /* With SAVE_AWAITED the caller reports the failure. */
   assert_null(strstr(text, "was not saved"));
   assert_false(file_exists(best));

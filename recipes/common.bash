@@ -29,6 +29,13 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 data=$out/data
 
+# need_device DEVICE PRECISION: ends the script with the program's reason if it cannot train so, before hours
+# of preparation. It trains one step of a tiny model.
+need_device() {
+  "$program" bench train --device "$1" --precision "$2" --preset tiny --vocab-size 64 --batch-tokens 16 --steps 1 \
+    --lengths /dev/stdin <<< '3 3' > /dev/null || exit
+}
+
 bold='' plain=''
 if [ -t 2 ] && [ -z "${NO_COLOR:-}" ]; then bold=$(printf '\033[1m') plain=$(printf '\033[0m'); fi
 say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain" >&2; }

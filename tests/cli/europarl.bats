@@ -118,3 +118,12 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | so
   cmp out/data/test.src real/newstest2014.en
   cmp out/data/valid.ref real/newstest2013.de
 }
+
+@test "without a GPU nothing is prepared for training on one" {
+  [ ! -e /dev/nvidiactl ] || skip "this machine has a GPU"
+  DEVICE=cuda run "$recipe/run" speeches news
+  [ "$status" -eq 1 ]
+  [[ "$output" == "trireme: --device cuda is not available: "* ]]
+  [ ! -e out/data ]
+  [ ! -e out/data.partial ]
+}

@@ -41,9 +41,13 @@ static Err check_order(const TrainCounters *c, uint64_t batch_tokens, uint64_t s
                  c->step, c->batch_tokens, c->seed, batch_tokens, seed);
 }
 
+Err run_lock(Run *r) {
+  return rundir_lock(r->dir, &r->lock);
+}
+
 Err run_enter(Run *r, const char *options, const char *const *task_options,
               uint64_t batch_tokens, uint64_t seed) {
-  TRY(rundir_enter(r->dir, r->is_resumed, options, task_options, &r->lock));
+  TRY(rundir_enter(r->dir, r->is_resumed, options, task_options));
   return check_order(&r->at, batch_tokens, seed);
 }
 

@@ -48,9 +48,11 @@ void run_close(Run *r);
 /* Returns the seconds of training so far, including those before a resume. */
 double run_elapsed(const Run *r);
 
-/* If the run is resumed: locks its directory and fails if `options` (lines of a config file),
- * batch_tokens or seed differ from those of the run in a way that changes the order of the
- * data. `task_options`: see agree_resume. Changes only the lock. */
+/* Locks the directory of a run that is resumed. */
+NODISCARD Err run_lock(Run *r);
+/* If the run is resumed: fails if `options` (lines of a config file), batch_tokens or seed differ
+ * from those of the run in a way that changes the order of the data. `task_options`: see
+ * agree_resume. Changes nothing. */
 NODISCARD Err run_enter(Run *r, const char *options, const char *const *task_options,
                         uint64_t batch_tokens, uint64_t seed);
 /* Creates the directory of a new run, writes `options` to DIR/config, and opens log and metrics, which

@@ -96,7 +96,7 @@ Err rundir_check(const char *run, RunStart start, bool *is_resumed) {
   return ERR_OK;
 }
 
-static Err lock_run(const char *run, int *lock) {
+Err rundir_lock(const char *run, int *lock) {
   char path[FILE_PATH_MAX];
   bool busy;
   TRY(file_join(path, run, "lock"));
@@ -119,11 +119,9 @@ Err rundir_is_used(const char *run, bool *is_used) {
 }
 
 Err rundir_enter(const char *run, bool is_resumed, const char *options,
-                 const char *const *task_options, int *lock) {
+                 const char *const *task_options) {
   char path[FILE_PATH_MAX];
-  *lock = -1;
   if (!is_resumed) return rundir_check(run, RUN_NEW, &is_resumed);
-  TRY(lock_run(run, lock));
   TRY(file_join(path, run, "config"));
   return file_exists(path) ? agree_resume(path, options, task_options) : ERR_OK;
 }
@@ -157,7 +155,7 @@ Err rundir_commit(const char *run, const char *options, int *lock) {
   bool new_run = *lock < 0;
   TRY(file_join(path, run, "checkpoints"));
   TRY(file_mkdirs(path));
-  if (new_run) TRY(lock_run(run, lock));
+  if (new_run) TRY(rundir_lock(run, lock));
   TRY(file_join(path, run, "config"));
   if (new_run && file_exists(path)) /* another process has created it meanwhile */
     return err_set(ERR_WORK, "%s exists already; choose another --run", run);

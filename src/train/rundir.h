@@ -16,11 +16,13 @@ typedef enum { RUN_NEW, RUN_RESUME, RUN_AUTO } RunStart;
  * missing run suggests the most similar name in the same directory. A directory that is not a
  * run and contains other files is refused. Changes nothing. */
 NODISCARD Err rundir_check(const char *run, RunStart start, bool *is_resumed);
-/* If `is_resumed`: locks the run and compares `options` (lines of a config file) with its own
- * (agree_resume).
- * Otherwise sets *lock = -1. Changes only the lock. */
+/* Locks an existing directory. Waits up to a second for a process that ends, and fails if another
+ * process still trains the run. Changes only the lock. */
+NODISCARD Err rundir_lock(const char *run, int *lock);
+/* If `is_resumed`: compares `options` (lines of a config file) with those of the run (agree_resume).
+ * Otherwise checks again that there is no such run. Changes nothing. */
 NODISCARD Err rundir_enter(const char *run, bool is_resumed, const char *options,
-                           const char *const *task_options, int *lock);
+                           const char *const *task_options);
 /* Writes RUN/config, and RUN/id if it does not exist. For a new run (*lock is -1) creates and
  * locks the directory first. */
 NODISCARD Err rundir_commit(const char *run, const char *options, int *lock);

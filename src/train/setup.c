@@ -77,8 +77,9 @@ static void prefer_copy(Trainer *t, const TrainArrays *required) {
   t->run.at = at;
 }
 
-/* Reads the counters of the checkpoint to resume from, if there is one. Fails if its data or
- * model differ. */
+/* Locks a run that is resumed, and reads the counters of the checkpoint to resume from, if there is
+ * one. Fails if its data or model differ. The lock comes first, because a process that ends may
+ * still be saving its last checkpoint and removing older ones. */
 static Err read_counters(Trainer *t, SetUp *s) {
   (void)s;
   char dir[FILE_PATH_MAX];
@@ -89,6 +90,7 @@ static Err read_counters(Trainer *t, SetUp *s) {
                           .files = t->task->files,
                           .task = t->task->kind->name,
                           .data = t->spec->accept_data ? NULL : t->task->data_hash};
+  if (!t->spec->dry_run) TRY(run_lock(&t->run));
   TRY(checkpoint_find(t->run.dir, dir, &is_found));
   if (is_found) {
     TRY(checkpoint_compare(dir, &required, &t->run.at));
@@ -357,8 +359,9 @@ static const SetUpStep plan_steps[] = {
     {"opening the data set", open_task},
     /* The steps after this one rely on equal options and data on all ranks. */
     {"comparing options with the other ranks", compare_ranks},
-    /* The checkpoint fixes the micro-batches per step and the tokens per batch. It is compared with
-     * the model before memory is allocated, so that wrong options fail early. */
+    /* Takes the lock of a run that is resumed; nothing else in its directory changes yet. The
+     * checkpoint fixes the micro-batches per step and the tokens per batch. It is compared with the
+     * model before memory is allocated, so that wrong options fail early. */
     {"reading the checkpoint", read_counters},
     {"settling the micro-batches", settle_micro_batches},
     {"planning the batches", plan_batches},
@@ -370,7 +373,6 @@ static const SetUpStep plan_steps[] = {
 /* Steps that a dry run leaves out. */
 static const SetUpStep begin_steps[] = {
     {"settling the options", settle_options}, /* needs the chosen batch size */
-    /* Takes the lock of the run directory; nothing else in the directory changes yet. */
     {"entering the run directory", enter_run},
     {"looking at the memory", check_memory},
     {"taking memory", take_memory},

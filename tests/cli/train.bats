@@ -135,6 +135,31 @@ same_weights() {
   [ -d "$T/run/checkpoints/step-00000006" ]
 }
 
+# is_polling: does the program started by the process $pid pause, as between two attempts to lock?
+is_polling() {
+  local program
+  program=$(pgrep -P "$pid") && grep -q poll "/proc/$program/wchan"
+}
+
+@test "a resumed run chooses its checkpoint after the process that is ending has saved its last" {
+  local pid run=$T/run/checkpoints
+  [ "$(cat /proc/$PPID/wchan)" != 0 ] || skip "/proc does not tell where a process waits"
+  train "$T/run" --steps 6 --save-every 2
+  mv "$run/step-00000006" "$T/last"
+  ln -sfn step-00000004 "$run/latest"
+  exec 9> "$T/run/lock"
+  flock 9
+  TRIREME_FAULT=lock-wait:60000 train "$T/run" --steps 8 --resume 3>&- 9>&- &
+  pid=$!
+  until_true is_polling
+  mv "$T/last" "$run/step-00000006"
+  ln -sfn step-00000006 "$run/latest"
+  rm -r "$run"/step-0000000[24]
+  exec 9>&-
+  wait $pid
+  grep -q "resume   step 6, " "$T/run/log.txt"
+}
+
 @test "translations keep the order, and do not depend on the batch" {
   train "$T/run" --steps 30 --lr-scheduler constant --lr 3e-3
   model="$T/run/checkpoints/latest"

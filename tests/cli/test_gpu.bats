@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # scripts/test-gpu, with programs that need no GPU in the place of the tests.
 
+load ../tools/wait
 bats_require_minimum_version 1.5.0
 
 setup() {
@@ -42,7 +43,10 @@ program() {
   [[ "${lines[2]}" == "2 GPU test programs passed, 0 failed, "* ]]
   run scripts/test-gpu nothing
   [ "$status" -eq 2 ]
-  [ "$output" = "no GPU test has a name with nothing" ]
+  [[ "$output" == "no GPU test has a name with nothing; they are: test_sanitizer_gpu test_nccl_ranks-8 "* ]]
+  run scripts/test-gpu nccl_ranks-8
+  [ "$status" -eq 0 ]
+  [[ "${lines[0]}" == *"1 arguments: 8" ]]
 }
 
 @test "what a program leaves out is printed" {
@@ -93,13 +97,34 @@ program() {
   [[ "$output" == *"nvcc was not found"* ]]
 }
 
-@test "a signal ends the programs" {
-  program train_gpu.sh 'echo $$ > pid; sleep 1000'
-  scripts/test-gpu train &
-  local pid=$! code=0
-  until [ -s pid ]; do sleep 0.1; done
-  kill -TERM $pid
-  wait $pid || code=$?
+# has_ended FILE: the process whose number is in the file runs no more
+has_ended() { ! grep -qs '^State:.[^Z]' "/proc/$(cat "$1")/status"; }
+
+@test "a signal and the time limit end a program with all that it has started" {
+  program train_gpu.sh 'echo $$ > pid; timeout 1000 bash -c "echo \$\$ > nested; exec sleep 1000"'
+  scripts/test-gpu train 3>&- &
+  local script=$! code=0
+  until [ -s pid ] && [ -s nested ]; do sleep 0.1; done
+  kill -TERM $script
+  wait $script || code=$?
   [ "$code" -eq 130 ]
-  run ! kill -0 "$(cat pid)"
+  for file in pid nested; do until_true has_ended $file; done
+  rm nested
+  LIMIT=1 run scripts/test-gpu train
+  [ "$status" -eq 1 ]
+  for file in pid nested; do until_true has_ended $file; done
+}
+
+@test "JOBS and LIMIT must be numbers" {
+  for value in 0 x ''; do
+    JOBS=$value LIMIT=$value run scripts/test-gpu train
+    if [ -z "$value" ]; then
+      [ "$status" -eq 0 ]
+    else
+      [ "$status" -eq 2 ]
+      [ "$output" = "JOBS is '$value'; pass a whole number from 1 on" ]
+    fi
+  done
+  LIMIT=5s run scripts/test-gpu train
+  [ "$output" = "LIMIT is '5s'; pass a whole number from 1 on" ]
 }

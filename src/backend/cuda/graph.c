@@ -41,44 +41,40 @@ static Err graph_begin(const Backend *b) {
 #endif
 
 /* Removes a node and connects the node before it with the node after it. Keeps it if several nodes
- * are before or after it. */
+ * are before or after it, or if that cannot be queried. */
 static cudaError_t remove_node(cudaGraph_t graph, cudaGraphNode_t node) {
   cudaGraphNode_t before[2], after[2];
   size_t n_before = 2, n_after = 2;
-  cudaError_t e = get_nodes_before(node, before, &n_before);
-  if (!e) e = get_nodes_after(node, after, &n_after);
-  if (e || n_before > 1 || n_after > 1) return e;
-  e = cudaGraphDestroyNode(node);
+  if (get_nodes_before(node, before, &n_before) || get_nodes_after(node, after, &n_after) ||
+      n_before > 1 || n_after > 1)
+    return cudaSuccess;
+  cudaError_t e = cudaGraphDestroyNode(node);
   return e || n_before == 0 || n_after == 0 ? e : add_edge(graph, before, after);
 }
 
 /* Returns the number of the tile counter that the node sets to 0, or MATMUL_COUNTERS. */
-static cudaError_t find_counter(const Cuda *c, cudaGraphNode_t node, size_t *counter) {
+static size_t find_counter(const Cuda *c, cudaGraphNode_t node) {
   enum cudaGraphNodeType type;
   struct cudaMemsetParams set;
-  *counter = MATMUL_COUNTERS;
-  cudaError_t e = cudaGraphNodeGetType(node, &type);
-  if (e || type != cudaGraphNodeTypeMemset) return e;
-  e = cudaGraphMemsetNodeGetParams(node, &set);
-  if (!e && set.value == 0 && set.height == 1)
-    *counter = matmul_find_counter(&c->matmul, set.dst, set.elementSize * set.width);
-  return e;
+  if (cudaGraphNodeGetType(node, &type) || type != cudaGraphNodeTypeMemset ||
+      cudaGraphMemsetNodeGetParams(node, &set) || set.value != 0 || set.height != 1)
+    return MATMUL_COUNTERS;
+  return matmul_find_counter(&c->matmul, set.dst, set.elementSize * set.width);
 }
 
 /* Removes cuBLASLt's memsets of tile counters: the first GEMM that has a counter has zeroed all of
  * them. A counter that is set to 0 twice is used twice, so both memsets stay. */
 static cudaError_t remove_memsets(const Cuda *c, cudaGraph_t graph, cudaGraphNode_t *node,
                                   size_t nodes) {
-  size_t times[MATMUL_COUNTERS + 1] = {0}, counter;
+  size_t times[MATMUL_COUNTERS + 1] = {0};
   cudaError_t e = cudaGraphGetNodes(graph, node, &nodes);
+  if (e) return e;
+  for (size_t i = 0; i < nodes; i++) times[find_counter(c, node[i])]++;
   for (size_t i = 0; i < nodes && !e; i++) {
-    e = find_counter(c, node[i], &counter);
-    times[counter]++;
+    size_t counter = find_counter(c, node[i]);
+    if (counter < MATMUL_COUNTERS && times[counter] == 1) e = remove_node(graph, node[i]);
   }
-  for (size_t i = 0; i < nodes && !e; i++) {
-    e = find_counter(c, node[i], &counter);
-    if (!e && counter < MATMUL_COUNTERS && times[counter] == 1) e = remove_node(graph, node[i]);
-  }
+  (void)cudaGetLastError(); /* of a query that failed */
   return e;
 }
 

@@ -244,7 +244,7 @@ has_no_process() { [ -z "$(processes_on "$1")" ]; }
   chmod +x mpirun
   on h3 mount --bind "$PWD/mpirun" "$(readlink -f "$(command -v mpirun)")"
   doctor h1,h2,h3
-  on h3 umount -l "$(readlink -f "$(command -v mpirun)")"
+  on h3 umount -l "$(readlink -f "$(command -v mpirun)")"  # likewise
   [ "$status" -eq 1 ]
   problem h3 agent "closed the connection" "call doctor again"
   host_checks_ok h2 ports "shared dir"

@@ -209,7 +209,6 @@ static void test_predict_one_gpu_is_the_sum_of_its_parts(void **state) {
   assert_near(p.cost, 0.7, 1e-12);
 }
 
-/* Two machines: 2.5 s of the all-reduce are exposed, see above. 180 steps of 6 s. */
 /* 360 steps of 3.5 s; a failure in 1e6 days. */
 static void test_predict_checkpoint_interval_is_a_step_to_the_run(void **state) {
   (void)state;
@@ -228,6 +227,7 @@ static void test_predict_checkpoint_interval_is_a_step_to_the_run(void **state) 
   assert_near(p.best_interval, 3.5, 1e-12);
 }
 
+/* Two machines: 2.5 s of the all-reduce are exposed, see above. 180 steps of 6 s. */
 static void test_predict_two_machines_by_hand(void **state) {
   (void)state;
   PlanInput in = make_input();

@@ -6,13 +6,13 @@
  * All give the bits of backend/dropout.h: probability (query, head, key) is element (query *
  * heads + head) * MOST_KEYS + key of the site. One Philox call decides eight neighbouring keys
  * of a query, so lanes exchange the results that they computed for each other. Lane (g, t)
- * means g = lane / 4, t = lane % 4. Depends on philox.cuh, mma.cuh,
- * backend/dropout.h. */
+ * means g = lane / 4, t = lane % 4. Depends on philox.cuh, mma.cuh, backend/dropout.h. */
 #ifndef BACKEND_CUDA_ATTEND_DROPOUT_CUH
 #define BACKEND_CUDA_ATTEND_DROPOUT_CUH
 
 #include "backend/cuda/mma.cuh"
 #include "backend/cuda/philox.cuh"
+#include "backend/dropout.h"
 
 #define ROUND_PAIRS      ((DROPOUT_ROUNDS + 1) / 2)
 #define ROUND_KEYS_BYTES (ROUND_PAIRS * 16) /* shared memory for put_round_keys */

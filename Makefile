@@ -169,8 +169,11 @@ occupancy:
 	@scripts/occupancy --update $(BUILD) bench/occupancy.tsv
 	@git --no-pager diff --stat bench/occupancy.tsv || :
 .PHONY: test-gpu gpu-programs
+# Devices of the driver: of a graphics card, a Jetson board, Windows' subsystem for Linux.
+gpu_device := $(wildcard /dev/nvidiactl /dev/nvhost-gpu /dev/nvgpu /dev/dxg)
 gpu-programs: $(gpu_tests) $(stand_in)/libnccl.so.2 $(stand_in)/libtrireme-cuda.so
 test-gpu:
+	@test -n "$(gpu_device)" || { echo 'test-gpu cannot run: this machine has no NVIDIA GPU' >&2; exit 77; }
 	@$(MAKE) --no-print-directory -j$(jobs) all
 	@BUILD=$(BUILD) MAKE='$(MAKE)' scripts/test-gpu $(TESTS)
 
@@ -215,7 +218,7 @@ test-programs: $(unit) $(tools) $(group) $(if $(SAN),,$(if $(HAVE_CUDA),gpu-prog
 
 # Compiling the CUDA plug-in takes longer than the demo, so the demo builds it only if there is a GPU.
 demo: deps
-	@$(MAKE) --no-print-directory -j$(jobs) $(if $(wildcard /dev/nvidiactl),,HAVE_CUDA=) all
+	@$(MAKE) --no-print-directory -j$(jobs) $(if $(gpu_device),,HAVE_CUDA=) all
 	@BUILD=$(BUILD) scripts/demo
 
 # All tests under the address and undefined-behaviour sanitizers, without the CUDA plug-in, which

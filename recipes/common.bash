@@ -64,25 +64,23 @@ say_times() {
     END { for (i = 1; i <= n; i++) printf "%-10s %3d min %02d s\n", order[i], sum[order[i]] / 60, sum[order[i]] % 60 }' "$times"
 }
 
-# is_trained RUN: is its training finished? The checkpoint average is the last thing that
-# train writes, unless `--average-checkpoints 0` asked for none or there is only one
-# checkpoint.
-is_trained() {
-  local average steps last checkpoints
-  if [ -d "$1/average" ]; then return 0; fi
-  [ -f "$1/config" ] && last=$(readlink "$1/checkpoints/latest") || return 1
-  average=$(sed -nE 's/^average(-checkpoints)? = //p' "$1/config") steps=$(sed -n 's/^steps = //p' "$1/config")
-  checkpoints=("$1"/checkpoints/step-*)
-  { [ "${average:-2}" -lt 2 ] || [ ${#checkpoints[@]} -eq 1 ]; } && [ -n "$steps" ] && [ "$((10#${last##*step-}))" -ge "$steps" ]
+# fit NAME RUN COMMAND…: trains RUN with this command, or continues it. RUN.done says that it is complete.
+fit() {
+  local name=$1 run=$2
+  shift 2
+  if [ -f "$run.done" ] && [ -d "$run" ]; then
+    say "$run is trained; remove it to train again with other options"
+    return
+  fi
+  timed "$name" "$@" --auto-resume
+  touch "$run.done"
 }
 
-# resume_of RUN: prints --resume if the run exists.
-resume_of() {
-  if [ -f "$1/config" ]; then echo --resume; fi
-}
+# is_translated MODEL FILE: is FILE there, and not older than the model?
+is_translated() { [ -f "$2" ] && [ ! "$1/weights.safetensors" -nt "$2" ]; }
 
-# models_of RUN: prints the models to score, as paths below RUN.
+# models_of RUN: prints the models to score, as paths below RUN. Without validation there is no best checkpoint.
 models_of() {
   if [ -d "$1/average" ]; then echo average; fi
-  echo checkpoints/best
+  if [ -d "$1/checkpoints/best" ]; then echo checkpoints/best; else echo checkpoints/latest; fi
 }

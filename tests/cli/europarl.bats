@@ -90,7 +90,27 @@ files() { find out -type f -printf '%p %T@\n' | grep -v '^out/run-1.times ' | so
   [ ! -e out/run-1/average ]
   run "$recipe/run"
   [ "$status" -eq 0 ]
-  [[ "$output" == *"run-1 is there"* ]]
+  [[ "$output" == *"run-1 is trained"* ]]
+}
+
+@test "a run that ends before its last step is complete, and one without validation has a last checkpoint" {
+  export TRAIN="${TRAIN/--steps 6/--epochs 1} --average-checkpoints 0"
+  export TRAIN="${TRAIN/--valid-every 3/--valid-every 0}"
+  run "$recipe/run" speeches news
+  echo "$output"
+  [ "$status" -eq 0 ]
+  [ "$(grep -c '^newst.*, checkpoints/latest:' <<< "$output")" -eq 2 ]
+}
+
+@test "a model that has changed is translated again" {
+  run "$recipe/run" speeches news
+  [ "$status" -eq 0 ]
+  touch -d '1 hour ago' out/run-1/average.*
+  before=$(stat -c %y out/run-1/best.*)
+  run "$recipe/run"
+  [ "$status" -eq 0 ]
+  [ "$(find out/run-1 -name 'average.*' -mmin -30 | wc -l)" -eq 3 ]
+  [ "$(stat -c %y out/run-1/best.*)" = "$before" ]
 }
 
 @test "a missing file is an error that names it" {

@@ -373,8 +373,9 @@ static Err add_row(Planning *p, int nodes, int gpus) {
     return err_set(
         ERR_USAGE,
         "--micro-batches %u are too few for %d x %d ranks: each rank needs one; pass "
-        "%llu or more, or fewer --nodes",
-        r->input.micro_batches, nodes, gpus, (unsigned long long)ranks);
+        "%llu or more, or fewer %s",
+        r->input.micro_batches, nodes, gpus, (unsigned long long)ranks,
+        nodes > 1 ? "--nodes" : "--gpus");
   plan_predict(&r->input, nodes, gpus, &row->at);
   row->memory = count_memory(p, &row->at);
   row->fits = !p->machine.memory_bytes || row->memory <= p->machine.memory_bytes;

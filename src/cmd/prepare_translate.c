@@ -133,8 +133,22 @@ static Err fill_inputs(PrepareSpec *spec, const OptSet *opts) {
   return ERR_OK;
 }
 
+/* The demo's text is generated, so texts that are given would be ignored. */
+static Err refuse_inputs(const OptSet *opts) {
+  static const char *const inputs[] = {"train", "valid", "test"};
+  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+    if (opt_given(opts, inputs[i]))
+      return err_set(
+          ERR_USAGE,
+          "--recipe demo generates its text and does not read that of --%s; leave one "
+          "of the two out",
+          inputs[i]);
+  return ERR_OK;
+}
+
 static Err fill_spec(PrepareSpec *spec, const OptSet *opts, bool is_demo) {
   TRY(fill_options(spec, opts, is_demo));
+  if (is_demo) TRY(refuse_inputs(opts));
   TRY(fill_inputs(spec, opts));
   if (!is_demo && spec->trains == 0)
     return err_set(ERR_USAGE, "pass the training text: --train SRC TGT, or --recipe NAME");

@@ -289,6 +289,16 @@ split_by_perl() {
   done
 }
 
+@test "the demo refuses texts, which it would not read" {
+  for option in "--train a b" "--valid a b" "--test a b"; do
+    # shellcheck disable=SC2086  # an option and its two values
+    run "$TRIREME" prepare --recipe demo --demo-pairs 100 --out set $option
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--recipe demo generates its text and does not read that of ${option%% *}; "* ]]
+    [ ! -e set ]
+  done
+}
+
 @test "a mistyped recipe is reported before what an earlier call left" {
   mkdir out.partial
   run "$TRIREME" prepare --recipe demmo --out out

@@ -208,6 +208,40 @@ static Err read_link(char to[FILE_PATH_MAX], const char *run, int i) {
   return ERR_OK;
 }
 
+/* Returns true if there is a complete checkpoint of `step` in this directory; verify: checks its
+ * files, too. */
+static bool holds_step(const char *dir, uint64_t step, bool verify) {
+  Record r;
+  bool whole;
+  if (record_read(dir, &r, &whole) || !whole) return false;
+  uint64_t at = r.counters.step;
+  record_free(&r);
+  if (at != step || !verify) return at == step;
+  return checkpoint_check(dir, /*model_only=*/true, &whole) == ERR_OK && whole;
+}
+
+Err checkpoint_settle_best(const char *run, uint64_t step, bool *is_there, bool *is_moved) {
+  char name[STEP_NAME], now[FILE_PATH_MAX], dir[FILE_PATH_MAX], link[FILE_PATH_MAX];
+  name_step(name, step);
+  *is_moved = false;
+  TRY(read_link(now, run, BEST));
+  TRY(join_checkpoint_path(link, run, links[BEST]));
+  bool is_named = strcmp(now, name) == 0 || strcmp(now, links[BEST]) == 0;
+  *is_there = step && is_named && holds_step(link, step, /*verify=*/false);
+  if (*is_there) return ERR_OK;
+  TRY(join_checkpoint_path(dir, run, name));
+  *is_there = step && holds_step(dir, step, /*verify=*/true);
+  *is_moved = *is_there || *now;
+  if (*is_there) {
+    TRY(make_temporary_link(run, BEST, name));
+    return replace_link(run, BEST);
+  }
+  /* In a copy made with cp -L it is a directory, which stays. */
+  if (*now && strcmp(now, links[BEST]) != 0 && unlink(link) != 0)
+    return err_errno("cannot remove", link);
+  return ERR_OK;
+}
+
 static Err add_checkpoint(void *context, const char *file_name) {
   CheckpointList *list = context;
   CheckpointName name = {0};

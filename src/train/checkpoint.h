@@ -44,6 +44,10 @@ NODISCARD Err checkpoint_compare(const char *dir, const TrainArrays *a, TrainCou
  * moving average, e becomes a copy of w. After an error the contents of the arrays are
  * undefined. */
 NODISCARD Err checkpoint_load(const char *dir, const TrainArrays *a, TrainCounters *c);
+/* Makes the link `best` point to the checkpoint of `step`. If that is missing or damaged, or step is 0
+ * (no best), sets *is_there = false and removes the link. *is_moved: the link has changed. */
+NODISCARD Err checkpoint_settle_best(const char *run, uint64_t step, bool *is_there,
+                                     bool *is_moved);
 /* Removes checkpoints up to `latest` except the newest `keep`; never removes those that
  * `latest` and `best` point to. */
 NODISCARD Err checkpoint_prune(const char *run, int keep);

@@ -211,10 +211,11 @@ static bool is_validation_due(const Trainer *t) {
 }
 
 /* Records a validation score on rank 0. Returns true if it is the best so far and its
- * checkpoint is saved. */
-static bool judge_score(Trainer *t, double score) {
+ * checkpoint was passed to the saver. */
+static bool judge_score(Trainer *t, double score, Str *outputs) {
   const TrainCounters *at = &t->run.at;
   run_settle_validation(&t->run); /* after this, at->best_score is on disk */
+  saver_take_outputs(t->run.saver, outputs);
   bool is_better = at->best_step == 0 || task_is_better(t->task, score, at->best_score);
   return run_judge_validation(&t->run, score, is_better, t->spec->patience);
 }
@@ -237,16 +238,6 @@ static void free_samples(TaskSamples *samples) {
   str_free(&samples->outputs);
 }
 
-/* Keeps the outputs of the best validation, so that `report` can compare runs by a paired
- * bootstrap. */
-static void keep_outputs(const Trainer *t, const TaskSamples *samples) {
-  char path[FILE_PATH_MAX];
-  if (!samples->outputs.len) return;
-  Err err = file_join(path, t->run.dir, "valid-best.txt");
-  if (!err) err = file_write(path, samples->outputs.s, samples->outputs.len);
-  if (err) log_warn("%s; reports cannot compare this run with others by BLEU", err_message());
-}
-
 /* Runs a validation. The checkpoint of this step has been passed to the saver before, which
  * writes it meanwhile; a validation that is interrupted by a signal loses nothing. */
 static Err run_validation(Trainer *t) {
@@ -266,8 +257,7 @@ static Err run_validation(Trainer *t) {
   record_validation(t, &v, &samples);
   if (world_is_writer(&t->world)) {
     char figures[160];
-    bool is_best = judge_score(t, v.value[t->task->decisive]);
-    if (is_best) keep_outputs(t, &samples);
+    bool is_best = judge_score(t, v.value[t->task->decisive], &samples.outputs);
     validate_print(t->task, &v, figures, sizeof figures);
     log_info("valid    step %" PRIu64 "  %s%s  (%.1fs)", t->run.at.step, figures,
              is_best ? ", the best so far" : "", v.seconds);
@@ -397,6 +387,7 @@ static Err roll_back(Trainer *t, const StepSum *step) {
   if (world_is_writer(&t->world)) saver_wait(t->run.saver, NULL);
   double seconds = run_elapsed(&t->run);
   TRY(train_restore(t));
+  if (world_is_writer(&t->world)) run_settle_best(&t->run);
   sampler_set_step(t->sampler, t->run.at.step);
   t->run.at.lr_scale = scale;
   t->run.at.rollbacks = times;

@@ -1,10 +1,12 @@
 /* Directory, counters and validations of a run. Depends on log, rundir, saver. */
 #include "train/run.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <unistd.h>
 
 #include "base/event.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "train/rundir.h"
@@ -88,6 +90,23 @@ bool run_judge_validation(Run *r, double score, bool is_better, int patience) {
   r->is_validation_pending = has_checkpoint;
   if (has_checkpoint) saver_add_validation(r->saver, v, is_best);
   return is_best;
+}
+
+void run_settle_best(Run *r) {
+  bool is_there, is_moved;
+  char path[FILE_PATH_MAX];
+  Err err = checkpoint_settle_best(r->dir, r->at.best_step, &is_there, &is_moved);
+  if (!err) err = file_join(path, r->dir, "valid-best.txt");
+  /* The outputs are those of another validation. */
+  if (!err && is_moved && unlink(path) != 0 && errno != ENOENT)
+    err = err_errno("cannot remove", path);
+  if (err) log_warn("%s", err_message());
+  if (err || is_there || (!is_moved && !r->at.best_step)) return;
+  log_warn("%s has no undamaged best checkpoint of step %" PRIu64
+           " or before: the next validation counts as the best",
+           r->dir, r->at.step);
+  r->at.best_step = 0;
+  r->at.best_score = 0;
 }
 
 void run_settle_validation(Run *r) {

@@ -23,7 +23,8 @@ typedef struct {
   /* Rank 0: the checkpoint or in-memory copy that set-up has chosen to load; "": the last undamaged
    * checkpoint in the run directory. */
   char load_from[FILE_PATH_MAX];
-  bool is_from_copy; /* rank 0: this process continued from an in-memory copy */
+  bool is_from_copy;   /* rank 0: this process continued from an in-memory copy */
+  bool has_lost_steps; /* rank 0: the run had trained, but has no checkpoint */
   /* Step of the last state that was passed to the saver, or loaded from the run directory. */
   uint64_t saved;
   /* The counters of the last validated step, with the result of its validation. A new best
@@ -59,6 +60,9 @@ NODISCARD Err run_enter(Run *r, const char *options, const char *const *task_opt
  * show `hparams` as hyperparameters. Both are lines of a config file. */
 NODISCARD Err run_commit(Run *r, const char *options, const char *hparams);
 
+/* After a restore: moves the link `best` to the best checkpoint that the restored state knows. If
+ * that is gone, warns and lets the next validation be the best. */
+void run_settle_best(Run *r);
 /* Waits until the result of the last validation is on disk, then copies it to `at`. */
 void run_settle_validation(Run *r);
 /* Records the score of the current step and passes it to the saver; run_settle_validation

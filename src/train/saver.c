@@ -28,6 +28,7 @@ struct Saver {
   bool is_best;       /* the validated step is the best */
   bool is_writing;    /* the thread is writing the snapshot, which nobody else may access */
   bool is_adding;     /* the thread is adding `validated` to a checkpoint */
+  Str outputs;        /* of the validation, for RUN/valid-best.txt */
   SaverReport report; /* NULL: report failures by warnings */
   void *report_context;
   Trace *trace; /* or NULL */
@@ -60,6 +61,14 @@ static void write_snapshot(Saver *s) {
   if (!err) remove_older(s);
 }
 
+static void write_outputs(const Saver *s) {
+  char path[FILE_PATH_MAX];
+  if (!s->outputs.len) return;
+  Err err = file_join(path, s->run, "valid-best.txt");
+  if (!err) err = file_write(path, s->outputs.s, s->outputs.len);
+  if (err) log_warn("%s; reports cannot compare this run with others by BLEU", err_message());
+}
+
 static void write_validation(Saver *s) {
   if (s->last.code) {
     if (s->is_best && s->not_best != s->validated.step)
@@ -75,7 +84,9 @@ static void write_validation(Saver *s) {
     log_warn("the validation of step %" PRIu64
              " was not added to its checkpoint, training goes on: %s",
              s->validated.step, err_message());
-  if (!err && s->is_best) remove_older(s); /* the previous best checkpoint may be removed */
+  if (err || !s->is_best) return;
+  write_outputs(s);
+  remove_older(s); /* the previous best checkpoint may be removed */
 }
 
 static void *run_thread(void *argument) {
@@ -210,6 +221,13 @@ void saver_add_validation(Saver *s, const TrainCounters *c, bool is_best) {
   pthread_mutex_unlock(&s->lock);
 }
 
+void saver_take_outputs(Saver *s, Str *outputs) {
+  saver_wait(s, NULL);
+  str_free(&s->outputs);
+  s->outputs = *outputs;
+  *outputs = (Str){0};
+}
+
 void saver_wait(Saver *s, Err *last) {
   pthread_mutex_lock(&s->lock);
   while (s->is_writing || s->is_adding) pthread_cond_wait(&s->changed, &s->lock);
@@ -230,6 +248,7 @@ void saver_free(Saver *s) {
   void *list[] = {a->w, a->e, a->m, a->v, a->second, s->run};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) mem_free(list[i]);
   for (size_t i = 0; i < STORE_FILES; i++) str_free(&s->contents[i]);
+  str_free(&s->outputs);
   pthread_cond_destroy(&s->changed);
   pthread_mutex_destroy(&s->lock);
   mem_free(s);

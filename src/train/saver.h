@@ -38,6 +38,10 @@ void saver_commit(Saver *s, const TrainCounters *c, SaveMode mode);
  * (checkpoint_add_validation). Does not wait for it. Does nothing if the checkpoint could not
  * be written. */
 void saver_add_validation(Saver *s, const TrainCounters *c, bool is_best);
+/* Takes over the outputs of the next validation. If that is the best, they are written to
+ * RUN/valid-best.txt once the link `best` is on disk, so that `report` can compare runs by a paired
+ * bootstrap. Call it while nothing is being written. */
+void saver_take_outputs(Saver *s, Str *outputs);
 /* Waits until nothing is being written. *last (may be NULL): error of the last write; its text
  * is then err_message() of the calling thread. */
 void saver_wait(Saver *s, Err *last);

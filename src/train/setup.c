@@ -77,13 +77,31 @@ static void prefer_copy(Trainer *t, const TrainArrays *required) {
   t->run.at = at;
 }
 
+/* Finds out whether the run had trained although it has no checkpoint. */
+static Err find_lost_steps(Trainer *t) {
+  char path[FILE_PATH_MAX];
+  TRY(file_join(path, t->run.dir, "metrics.jsonl"));
+  t->run.has_lost_steps = file_exists(path);
+  return ERR_OK;
+}
+
+/* Finds the run's last undamaged checkpoint and reads its counters. */
+static Err choose_checkpoint(Trainer *t, const TrainArrays *required) {
+  char dir[FILE_PATH_MAX];
+  bool is_found;
+  TRY(checkpoint_find(t->run.dir, dir, &is_found));
+  if (!is_found) return find_lost_steps(t);
+  TRY(checkpoint_compare(dir, required, &t->run.at));
+  memcpy(t->run.load_from, dir, sizeof dir);
+  t->run.saved = t->run.at.step;
+  return ERR_OK;
+}
+
 /* Locks a run that is resumed, and reads the counters of the checkpoint to resume from, if there is
  * one. Fails if its data or model differ. The lock comes first, because a process that ends may
  * still be saving its last checkpoint and removing older ones. */
 static Err read_counters(Trainer *t, SetUp *s) {
   (void)s;
-  char dir[FILE_PATH_MAX];
-  bool is_found;
   if (!world_is_writer(&t->world) || !t->run.is_resumed) return ERR_OK;
   TrainArrays required = {.config = &t->task->config,
                           .file = t->task->file,
@@ -91,13 +109,14 @@ static Err read_counters(Trainer *t, SetUp *s) {
                           .task = t->task->kind->name,
                           .data = t->spec->accept_data ? NULL : t->task->data_hash};
   if (!t->spec->dry_run) TRY(run_lock(&t->run));
-  TRY(checkpoint_find(t->run.dir, dir, &is_found));
-  if (is_found) {
-    TRY(checkpoint_compare(dir, &required, &t->run.at));
-    memcpy(t->run.load_from, dir, sizeof dir);
-    t->run.saved = t->run.at.step;
-  }
-  if (t->spec->start == RUN_AUTO) prefer_copy(t, &required);
+  Err err = choose_checkpoint(t, &required);
+  if (t->spec->start != RUN_AUTO) return err;
+  ErrRecord why = err_take(err);
+  if (err) t->run.at = (TrainCounters){0};
+  prefer_copy(t, &required);
+  if (!err) return ERR_OK;
+  if (!t->run.is_from_copy) return err_give(&why);
+  log_warn("%s", why.text); /* A complete copy serves although no checkpoint is complete. */
   return ERR_OK;
 }
 
@@ -306,6 +325,12 @@ static Err start_sampler(Trainer *t, SetUp *s) {
   return ERR_OK;
 }
 
+static Err settle_best(Trainer *t, SetUp *s) {
+  (void)s;
+  if (world_is_writer(&t->world) && t->run.is_resumed) run_settle_best(&t->run);
+  return ERR_OK;
+}
+
 static Err print_resume(Trainer *t, SetUp *s) {
   (void)s;
   const TrainCounters *at = &t->run.at;
@@ -316,6 +341,8 @@ static Err print_resume(Trainer *t, SetUp *s) {
              metric->digits, at->best_score);
   else if (at->step)
     log_info("resume   step %" PRIu64 "%s, no best checkpoint yet", at->step, from);
+  else if (t->run.has_lost_steps)
+    log_warn("%s has no checkpoint: training begins again at step 0", t->run.dir);
   return ERR_OK;
 }
 
@@ -386,6 +413,7 @@ static const SetUpStep begin_steps[] = {
     {"taking memory for in-memory copies", open_copies},
     {"measuring the peak FLOP/s", find_peak},
     {"starting to measure the host", start_sampler}, /* writes to the run directory */
+    {"finding the best checkpoint", settle_best},    /* changes a link in the run directory */
     {"beginning", print_resume}, /* prints to the log, which commit_run opens */
     {"reporting a restart", print_restart},
     {"recording how the process was started", record_process},

@@ -38,7 +38,8 @@ static Err load_or_begin(Trainer *t, TrainArrays *a) {
   if (*t->run.load_from) {
     Err err = checkpoint_load(t->run.load_from, a, &t->run.at);
     t->run.load_from[0] = '\0'; /* a later roll-back searches the run directory again */
-    return err;
+    if (err != ERR_WORK || t->run.is_from_copy) return err;
+    log_warn("%s; another checkpoint is searched", err_message());
   }
   TRY(checkpoint_find(t->run.dir, dir, &is_found));
   if (is_found) TRY(checkpoint_load(dir, a, &t->run.at));

@@ -122,6 +122,17 @@ member() {
   [ "$(member lr_scale "$T/run/checkpoints/latest")" = 0.5 ]
 }
 
+@test "a copy is used although no checkpoint of the run is complete" {
+  options=(--reproducible --steps 12 --save-every 4)
+  train 1 "$T/whole" "${options[@]}"
+  lose 1 "$T/run" 6 hang:7:0 "${options[@]}" --peer-checkpoint 6
+  truncate -s 1000 "$T/run/checkpoints/step-00000004/weights.safetensors"
+  train 1 "$T/run" --auto-resume "${options[@]}" > "$T/said" 2>&1
+  grep -q "no checkpoint of $T/run is complete" "$T/said"
+  grep -q "resume   step 6 (in-memory copy)" "$T/run/log.txt"
+  same_state "$T/whole" "$T/run"
+}
+
 @test "a copy that is older than the run's checkpoint is not used" {
   lose 1 "$T/run" 4 hang:5:0 --steps 8 --save-every 100 --peer-checkpoint 4
   train 1 "$T/run" --resume --steps 6

@@ -135,6 +135,34 @@ same_weights() {
   [ -d "$T/run/checkpoints/step-00000006" ]
 }
 
+@test "a run that goes back to a checkpoint before the best does not claim the best" {
+  local run=$T/run/checkpoints
+  train "$T/run" --steps 6 --save-every 3 --valid-every 6 --samples 0 --beam-size 1
+  [ "$(readlink "$run/best")" = step-00000006 ]
+  [ -s "$T/run/valid-best.txt" ]
+  truncate -s 1000 "$run/step-00000006/weights.safetensors"
+  run train "$T/run" --steps 4 --valid-every 0 --resume
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"$T/run has no undamaged best checkpoint of step 3 or before: the next validation counts as the best"* ]]
+  [[ "$output" != *"best: BLEU"* ]]
+  [ ! -L "$run/best" ]
+  [ ! -e "$T/run/valid-best.txt" ]
+  "$TRIREME" translate --quiet --device cpu --model "$T/run" < /dev/null
+  train "$T/run" --steps 6 --valid-every 6 --samples 0 --beam-size 1 --resume
+  [ "$(readlink "$run/best")" = step-00000006 ]
+  [ -s "$T/run/valid-best.txt" ]
+}
+
+@test "a run without its checkpoints begins again, and says so" {
+  train "$T/run" --steps 4 --save-every 2
+  rm -r "$T/run/checkpoints"
+  run train "$T/run" --steps 2 --resume
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"$T/run has no checkpoint: training begins again at step 0"* ]]
+  run train "$T/run" --steps 4 --resume
+  [[ "$output" != *"has no checkpoint"* ]]
+}
+
 # is_polling: does the program started by the process $pid pause, as between two attempts to lock?
 is_polling() {
   local program

@@ -335,6 +335,57 @@ static void test_checkpoint_prune_keeps_newest_and_best(void **state) {
 }
 
 /* Saves step 1 and waits until it is on disk. */
+/* Returns the target of the link `best`, "" if there is none. */
+static const char *best_of(const char *run) {
+  static char to[FILE_PATH_MAX];
+  ssize_t n = readlink(join(run, "checkpoints/best"), to, sizeof to - 1);
+  to[n > 0 ? n : 0] = '\0';
+  return to;
+}
+
+static void test_checkpoint_settle_best_follows_the_restored_state(void **state) {
+  (void)state;
+  const char *run = at("settle");
+  bool is_there, is_moved;
+  save(run, 0, 3, true);
+  save(run, 0, 6, true);
+  OK(checkpoint_settle_best(run, 6, &is_there, &is_moved));
+  assert_true(is_there && !is_moved);
+  assert_string_equal(best_of(run), "step-00000006");
+  /* A state in which an earlier step was the best. */
+  OK(checkpoint_settle_best(run, 3, &is_there, &is_moved));
+  assert_true(is_there && is_moved);
+  assert_string_equal(best_of(run), "step-00000003");
+  /* One whose best checkpoint is gone, damaged, or has never been. */
+  OK(checkpoint_settle_best(run, 2, &is_there, &is_moved));
+  assert_true(!is_there && is_moved);
+  assert_string_equal(best_of(run), "");
+  OK(checkpoint_settle_best(run, 2, &is_there, &is_moved));
+  assert_true(!is_there && !is_moved);
+  OK(checkpoint_settle_best(run, 6, &is_there, &is_moved));
+  assert_true(is_there && is_moved);
+  OK(checkpoint_settle_best(run, 0, &is_there, &is_moved));
+  assert_true(!is_there && is_moved);
+  flip(join(run, "checkpoints/step-00000006/weights.safetensors"), 100, 1);
+  OK(checkpoint_settle_best(run, 6, &is_there, &is_moved));
+  assert_false(is_there);
+  assert_string_equal(best_of(run), "");
+}
+
+/* In a copy of a run made with cp -L, `best` is a directory. */
+static void test_checkpoint_settle_best_accepts_a_directory(void **state) {
+  (void)state;
+  const char *run = at("settle-copy");
+  bool is_there, is_moved;
+  save(run, 0, 3, false);
+  OK(file_rename(join(run, "checkpoints/step-00000003"), join(run, "checkpoints/best")));
+  OK(checkpoint_settle_best(run, 3, &is_there, &is_moved));
+  assert_true(is_there && !is_moved);
+  OK(checkpoint_settle_best(run, 2, &is_there, &is_moved));
+  assert_false(is_there);
+  assert_true(file_is_dir(join(run, "checkpoints/best")));
+}
+
 static void save_one(Saver *s) {
   TrainCounters c = counters(1);
   Err last;
@@ -389,6 +440,8 @@ int main(void) {
       cmocka_unit_test(test_checkpoint_load_with_other_arrays_is_refused),
       cmocka_unit_test(test_checkpoint_value_that_is_not_finite_is_refused),
       cmocka_unit_test(test_checkpoint_prune_keeps_newest_and_best),
+      cmocka_unit_test(test_checkpoint_settle_best_follows_the_restored_state),
+      cmocka_unit_test(test_checkpoint_settle_best_accepts_a_directory),
   };
   return cmocka_run_group_tests(tests, set_up_model, tear_down_model);
 }

@@ -5,13 +5,13 @@
  * holds VECS times eight columns of its row, WARPS * 256 columns apart. */
 #define BLOCK_WARPS 4
 #define THREADS     (BLOCK_WARPS * 32)
-#define STRIP       FP8_MULTIPLE /* columns that a block transposes */
-#define PIECE_ROWS  4            /* rows per thread that a block transposes at a time */
-/* threads and columns of a block that transposes alone, beside no conversion of x: matrices of
- * 1024 columns then have a block for nearly every SM of an H100 or H200, with enough loads in
- * flight */
+#define PIECE_ROWS  4 /* rows per thread that a block transposes at a time */
+/* columns that a block transposes: few, so that a block reads them in few turns, which take a
+ * memory latency each, and matrices of 1024 columns have a block for nearly every SM of an H100 or
+ * H200 */
+#define STRIP 8
+/* threads of a block that transposes alone, beside no conversion of x */
 #define ALONE_THREADS 1024
-#define ALONE_COLUMNS 8
 
 typedef __nv_bfloat16 Low;
 
@@ -57,24 +57,23 @@ static __device__ __forceinline__ void convert_row(uint8_t *to, float *scale, co
   if (lane == 0) *scale = most / FP8_LARGEST;
 }
 
-/* Converts and transposes COLUMNS columns of w (out, in) to rows of (in, out). Pass 1: the
- * maximum of each column; pass 2: conversion, in pieces of PIECE rows through shared memory. */
-template <int COUNT, int COLUMNS>
+/* Converts and transposes STRIP columns of w (out, in) to rows of (in, out), by COUNT threads.
+ * Pass 1: the maximum of each column; pass 2: conversion, in pieces of PIECE rows through shared
+ * memory. */
+template <int COUNT>
 static __device__ __forceinline__ void transpose_strip(uint8_t *to, float *scale, const Low *w,
                                                        size_t in, size_t out, size_t column) {
-  /* WIDTH: threads that share a row */
-  constexpr int WIDTH = COLUMNS / 8, STEP = COUNT / WIDTH, PIECE = STEP * PIECE_ROWS;
-  __shared__ float part[COUNT / 32][COLUMNS], total[COLUMNS];
-  __shared__ __align__(16) uint8_t piece[COLUMNS][PIECE + 16];
-  unsigned c0 = threadIdx.x % WIDTH * 8,
-           row = threadIdx.x / WIDTH; /* A thread has eight columns of every STEP-th row. */
-  const Low *from = w + column + c0;
-  float most[8] = {0}, x[8], by[8];
+  constexpr int PIECE = COUNT * PIECE_ROWS;
+  __shared__ float part[COUNT / 32][STRIP], total[STRIP];
+  __shared__ __align__(16) uint8_t piece[STRIP][PIECE + 16];
+  unsigned row = threadIdx.x; /* A thread has every COUNT-th row. */
+  const Low *from = w + column;
+  float most[STRIP] = {0}, x[STRIP], by[STRIP];
   Eight<Low> e[PIECE_ROWS];
   auto load = [&](size_t first) {
 #pragma unroll
     for (int i = 0; i < PIECE_ROWS; i++) {
-      size_t r = first + row + i * STEP;
+      size_t r = first + row + i * COUNT;
       e[i].raw = make_uint4(0, 0, 0, 0);
       if (r < out) e[i].load(from + r * in);
     }
@@ -85,18 +84,16 @@ static __device__ __forceinline__ void transpose_strip(uint8_t *to, float *scale
     for (int i = 0; i < PIECE_ROWS; i++) {
       e[i].get(x);
 #pragma unroll
-      for (int j = 0; j < 8; j++) most[j] = fmaxf(most[j], fabsf(x[j]));
+      for (int j = 0; j < STRIP; j++) most[j] = fmaxf(most[j], fabsf(x[j]));
     }
   }
 #pragma unroll
-  for (int j = 0; j < 8; j++) {
-#pragma unroll
-    for (int step = 16; step >= WIDTH; step /= 2)
-      most[j] = fmaxf(most[j], __shfl_xor_sync(0xffffffffu, most[j], step));
-    if (threadIdx.x % 32 < WIDTH) part[threadIdx.x / 32][c0 + j] = most[j];
+  for (int j = 0; j < STRIP; j++) {
+    most[j] = warp_max(most[j]);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32][j] = most[j];
   }
   __syncthreads();
-  if (threadIdx.x < COLUMNS) {
+  if (threadIdx.x < STRIP) {
     float all = 0;
 #pragma unroll
     for (int i = 0; i < COUNT / 32; i++) all = fmaxf(all, part[i][threadIdx.x]);
@@ -105,7 +102,7 @@ static __device__ __forceinline__ void transpose_strip(uint8_t *to, float *scale
   }
   __syncthreads();
 #pragma unroll
-  for (int j = 0; j < 8; j++) by[j] = fp8_factor(total[c0 + j]);
+  for (int j = 0; j < STRIP; j++) by[j] = fp8_factor(total[j]);
   for (size_t first = 0; first < out; first += PIECE) {
     /* One large piece is still in registers; small blocks would need more of them for that. */
     if (COUNT < ALONE_THREADS || out > PIECE) load(first);
@@ -115,14 +112,14 @@ static __device__ __forceinline__ void transpose_strip(uint8_t *to, float *scale
     for (int i = 0; i < PIECE_ROWS; i++) {
       e[i].get(x);
 #pragma unroll
-      for (int j = 0; j < 8; j += 2) {
+      for (int j = 0; j < STRIP; j += 2) {
         uint32_t two = fp8_convert2(x[j] * by[j], x[j + 1] * by[j + 1]);
-        piece[c0 + j][row + i * STEP] = (uint8_t)two;
-        piece[c0 + j + 1][row + i * STEP] = (uint8_t)(two >> 8);
+        piece[j][row + i * COUNT] = (uint8_t)two;
+        piece[j + 1][row + i * COUNT] = (uint8_t)(two >> 8);
       }
     }
     __syncthreads();
-    for (unsigned i = threadIdx.x; i < COLUMNS * PIECE / 16; i += COUNT) {
+    for (unsigned i = threadIdx.x; i < STRIP * PIECE / 16; i += COUNT) {
       unsigned c = i / (PIECE / 16), r = i % (PIECE / 16) * 16;
       if (first + r < out)
         *(uint4 *)(void *)(to + (column + c) * out + first + r) =
@@ -139,7 +136,7 @@ static __global__ void __launch_bounds__(THREADS)
   const size_t per_block = BLOCK_WARPS / WARPS;
   size_t block = blockIdx.x, strips = TRANSPOSES ? more / STRIP : 0;
   if (TRANSPOSES && block < strips) {
-    transpose_strip<THREADS, STRIP>(to.w, to.w_scale, w, more, n, block * STRIP);
+    transpose_strip<THREADS>(to.w, to.w_scale, w, more, n, block * STRIP);
     return;
   }
   size_t r = (gridDim.x - 1 - block) * per_block + (WARPS == 1 ? threadIdx.x / 32 : 0);
@@ -152,8 +149,7 @@ static __global__ void __launch_bounds__(THREADS)
 /* Converts the columns of w (n, more) alone. */
 static __global__ void __launch_bounds__(ALONE_THREADS)
     transpose(Fp8 to, const Low *w, size_t n, size_t more) {
-  transpose_strip<ALONE_THREADS, ALONE_COLUMNS>(to.w, to.w_scale, w, more, n,
-                                                blockIdx.x * (size_t)ALONE_COLUMNS);
+  transpose_strip<ALONE_THREADS>(to.w, to.w_scale, w, more, n, blockIdx.x * (size_t)STRIP);
 }
 
 size_t kernel_fp8_work(size_t rows, size_t in, size_t out) {
@@ -188,10 +184,10 @@ cudaError_t kernel_fp8(Fp8 *to, const void *x, const void *w, size_t rows, size_
     launch(convert<WARPS, VECS, true>, BLOCK_WARPS / WARPS); \
   else                                                       \
     launch(convert<WARPS, VECS, false>, BLOCK_WARPS / WARPS)
-  if (n % STRIP || more % STRIP || n > FP8_MAX_DIM) return cudaErrorInvalidValue;
+  if (n % FP8_MULTIPLE || more % FP8_MULTIPLE || n > FP8_MAX_DIM) return cudaErrorInvalidValue;
   if (back && !x) {
-    transpose<<<(unsigned)(more / ALONE_COLUMNS), ALONE_THREADS, 0, stream>>>(
-        *to, (const Low *)w, n, more);
+    transpose<<<(unsigned)(more / STRIP), ALONE_THREADS, 0, stream>>>(*to, (const Low *)w, n,
+                                                                      more);
   } else if (n <= 1024) {
     LAUNCH(1, 4);
   } else if (n <= 2048) {

@@ -28,7 +28,7 @@
 
 #define ROW_THREADS 256 /* a warp for each of eight rows */
 #define ROW_WARPS   (ROW_THREADS / 32)
-#define SUM_ROWS    64 /* rows whose elements sum_targeted adds in a block */
+#define SUM_ROWS    16 /* rows whose elements sum_targeted adds in a block */
 
 #define SHIFT_BYTES  (TILE_M * 4)
 #define LOADED_BYTES (2 * SHIFT_BYTES)
@@ -193,7 +193,7 @@ static __device__ __forceinline__ float sum_tiles(const RowLoss &j, bool *right)
   size_t r = threadIdx.x % ROW_WARPS, first = threadIdx.x / ROW_WARPS;
   float sum = 0;
   uint32_t sign = 0;
-#pragma unroll 4
+#pragma unroll 8
   for (size_t i = first; i < j.tiles; i += 32) {
     float x = j.sums[i * j.padded + blockIdx.x * (size_t)ROW_WARPS + r];
     sum += fabsf(x);

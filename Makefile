@@ -171,7 +171,7 @@ occupancy:
 .PHONY: test-gpu gpu-programs
 # Devices of the driver: of a graphics card, a Jetson board, Windows' subsystem for Linux.
 gpu_device := $(wildcard /dev/nvidiactl /dev/nvhost-gpu /dev/nvgpu /dev/dxg)
-gpu-programs: $(gpu_tests) $(stand_in)/libnccl.so.2 $(stand_in)/libtrireme-cuda.so
+gpu-programs: $(gpu_tests) $(stand_in)/libnccl.so.2 $(stand_in)/libtrireme-cuda.so $(BUILD)/tests/nccl_ranks
 test-gpu:
 	@test -n "$(gpu_device)" || { echo 'test-gpu cannot run: this machine has no NVIDIA GPU' >&2; exit 77; }
 	@$(MAKE) --no-print-directory -j$(jobs) all

@@ -1,6 +1,10 @@
-/* Describes a GEMM to cuBLASLt: operands, layouts, epilogue and scales. cuBLASLt is column-major:
- * a row-major array (rows, n) is its matrix n x rows. Depends on cuBLASLt, matmul.h. */
+/* Describes a GEMM to cuBLASLt (operands, layouts, epilogue and scales), lists algorithms for it
+ * and enqueues it. cuBLASLt is column-major: a row-major array (rows, n) is its matrix n x rows.
+ * Depends on cuBLASLt, matmul.h, kernels.h. */
 #include "backend/cuda/matmul_call.h"
+
+#include "backend/backend.h"
+#include "backend/cuda/kernels.h"
 
 static cudaDataType_t data_type(Type type) {
   return type == TYPE_F32 ? CUDA_R_32F : type == TYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
@@ -106,4 +110,99 @@ cublasStatus_t matmul_describe(const MatmulContext *p, const Matmul *x, bool fus
   int32_t sms = matmul_sm_target(p, x->kind);
   if (!s && sms) s = set_attribute(c, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms, sizeof sms);
   return s;
+}
+
+int matmul_query_heuristic(const MatmulContext *p, const Matmul *x, MatmulCall *c, int max,
+                           cublasLtMatmulHeuristicResult_t *found) {
+  cublasLtMatmulPreferenceOpaque_t want;
+  size_t work = MATMUL_WORK;
+  uint32_t align = matmul_has_aligned_arrays(x) ? 16 : (uint32_t)type_size(p->type);
+  /* Split-K: partial sums must stay in fp32 instead of being rounded to the output type. */
+  uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  if (x->kind == MATMUL_WGRAD) reduction |= CUBLASLT_REDUCTION_SCHEME_INPLACE;
+  const struct {
+    cublasLtMatmulPreferenceAttributes_t what;
+    const void *value;
+    size_t size;
+  } list[] = {
+      {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &work, sizeof work},
+      {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof reduction},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align, sizeof align},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align, sizeof align},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align, sizeof align},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align, sizeof align},
+  };
+  int n = 0;
+  if (cublasLtMatmulPreferenceInit(&want)) return 0;
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+    if (cublasLtMatmulPreferenceSetAttribute(&want, list[i].what, list[i].value, list[i].size))
+      return 0;
+  }
+  cublasStatus_t s = cublasLtMatmulAlgoGetHeuristic(p->lt, &c->how, &c->a, &c->b, &c->c, &c->c,
+                                                    &want, max, found, &n);
+  return s ? 0 : n;
+}
+
+Err matmul_report_failure(const char *what, const Matmul *x, cublasStatus_t status) {
+  static const char *const kind[] = {"forward", "dgrad", "wgrad"};
+  return err_set(
+      ERR_WORK,
+      "cuBLASLt cannot %s a %s GEMM with %zu tokens, %zu inputs and %zu outputs: %s; "
+      "run again with CUBLASLT_LOG_LEVEL=2 to see why",
+      what, kind[x->kind], x->rows, x->in, x->out, cublasLtGetStatusString(status));
+}
+
+/* Computes the bias gradient, or moves or adds the one that a fused GEMM has computed. */
+static cudaError_t finish_bias_grad(const MatmulContext *p, const Matmul *x, bool fused) {
+  if (!x->dbias) return cudaSuccess;
+  if (!fused)
+    return kernel_column_sums(p->type, x->dbias, x->dy, x->rows, x->out, x->accumulate, p->work,
+                              p->stream);
+  if (x->accumulate) return kernel_add(x->dbias, p->bias, 1, x->out, p->stream);
+  if (matmul_bias_grad_target(p, x) == x->dbias) return cudaSuccess;
+  return cudaMemcpyAsync(x->dbias, p->bias, x->out * sizeof(float), cudaMemcpyDeviceToDevice,
+                         p->stream);
+}
+
+/* Memory that cuBLASLt may use during a GEMM. */
+typedef struct {
+  void *at;
+  size_t bytes;
+} Workspace;
+
+/* Sets *out to the workspace of a GEMM: a counter of its own if it is captured and needs no other
+ * workspace. The first such GEMM of a capture zeroes all counters. */
+static cudaError_t take_workspace(MatmulContext *p, MatmulCall *c,
+                                  const cublasLtMatmulAlgo_t *algorithm, Workspace *out) {
+  cublasLtMatmulHeuristicResult_t need;
+  *out = (Workspace){p->work, MATMUL_WORK};
+  if (!p->is_capturing || p->counters_used == MATMUL_COUNTERS) return cudaSuccess;
+  if (cublasLtMatmulAlgoCheck(p->lt, &c->how, &c->a, &c->b, &c->c, &c->c, algorithm, &need) ||
+      need.state || need.workspaceSize == 0 || need.workspaceSize > MATMUL_COUNTER_BYTES)
+    return cudaSuccess;
+  *out = (Workspace){p->counters + p->counters_used++ * MATMUL_COUNTER_BYTES,
+                     MATMUL_COUNTER_BYTES};
+  if (p->counters_used > 1) return cudaSuccess;
+  return cudaMemsetAsync(p->counters, 0, MATMUL_COUNTERS * MATMUL_COUNTER_BYTES, p->stream);
+}
+
+Err matmul_enqueue(MatmulContext *p, const Matmul *x, MatmulCall *c, bool fused,
+                   const cublasLtMatmulAlgo_t *algorithm) {
+  float alpha = 1;
+  Workspace work;
+  cudaError_t e = take_workspace(p, c, algorithm, &work);
+  if (e)
+    return err_set(ERR_WORK, "the GPU failed to zero tile counters: %s; set TRIREME_GRAPH=0",
+                   cudaGetErrorString(e));
+  cublasStatus_t s =
+      cublasLtMatmul(p->lt, &c->how, &alpha, c->pa, &c->a, c->pb, &c->b, &c->beta, c->pc, &c->c,
+                     c->pc, &c->c, algorithm, work.at, work.bytes, p->stream);
+  if (s) return matmul_report_failure("run", x, s);
+  e = finish_bias_grad(p, x, fused);
+  if (e)
+    return err_set(ERR_WORK,
+                   "the GPU failed in a bias gradient: %s; run again with "
+                   "CUDA_LAUNCH_BLOCKING=1 to see where",
+                   cudaGetErrorString(e));
+  return ERR_OK;
 }

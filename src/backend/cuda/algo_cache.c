@@ -68,7 +68,7 @@ static Err parse_file(AlgoCache *p, char *text) {
 
 Err algo_cache_open(AlgoCache *p, const char *gpu, size_t version) {
   *p = (AlgoCache){0};
-  snprintf(p->head, sizeof p->head, "trireme products 4, cuBLASLt %zu, %.200s", version, gpu);
+  snprintf(p->head, sizeof p->head, "trireme products 5, cuBLASLt %zu, %.200s", version, gpu);
   if (find_path(p)) {
     log_warn("cannot keep a GEMM algorithm cache: %s; GEMMs will be timed again at each start",
              err_message());

@@ -164,6 +164,14 @@ static cudaError_t finish_bias_grad(const MatmulContext *p, const Matmul *x, boo
                          p->stream);
 }
 
+bool matmul_needs_counter(const MatmulContext *p, MatmulCall *c,
+                          const cublasLtMatmulAlgo_t *algorithm) {
+  cublasLtMatmulHeuristicResult_t need;
+  return !cublasLtMatmulAlgoCheck(p->lt, &c->how, &c->a, &c->b, &c->c, &c->c, algorithm,
+                                  &need) &&
+         !need.state && need.workspaceSize > 0 && need.workspaceSize <= MATMUL_COUNTER_BYTES;
+}
+
 /* Memory that cuBLASLt may use during a GEMM. */
 typedef struct {
   void *at;
@@ -174,12 +182,9 @@ typedef struct {
  * workspace. The first such GEMM of a capture zeroes all counters. */
 static cudaError_t take_workspace(MatmulContext *p, MatmulCall *c,
                                   const cublasLtMatmulAlgo_t *algorithm, Workspace *out) {
-  cublasLtMatmulHeuristicResult_t need;
   *out = (Workspace){p->work, MATMUL_WORK};
   if (!p->is_capturing || p->counters_used == MATMUL_COUNTERS) return cudaSuccess;
-  if (cublasLtMatmulAlgoCheck(p->lt, &c->how, &c->a, &c->b, &c->c, &c->c, algorithm, &need) ||
-      need.state || need.workspaceSize == 0 || need.workspaceSize > MATMUL_COUNTER_BYTES)
-    return cudaSuccess;
+  if (!matmul_needs_counter(p, c, algorithm)) return cudaSuccess;
   *out = (Workspace){p->counters + p->counters_used++ * MATMUL_COUNTER_BYTES,
                      MATMUL_COUNTER_BYTES};
   if (p->counters_used > 1) return cudaSuccess;

@@ -39,6 +39,9 @@ float *matmul_bias_grad_target(const MatmulContext *p, const Matmul *x);
  * found; 0 is not an error. */
 int matmul_query_heuristic(const MatmulContext *p, const Matmul *x, MatmulCall *c, int max,
                            cublasLtMatmulHeuristicResult_t *found);
+/* Returns true if the algorithm uses its workspace for a tile counter only. */
+bool matmul_needs_counter(const MatmulContext *p, MatmulCall *c,
+                          const cublasLtMatmulAlgo_t *algorithm);
 /* Enqueues the GEMM with one algorithm, and what the bias gradient needs besides it. */
 NODISCARD Err matmul_enqueue(MatmulContext *p, const Matmul *x, MatmulCall *c, bool fused,
                              const cublasLtMatmulAlgo_t *algorithm);

@@ -1,6 +1,7 @@
 /* The functions of the CUDA runtime that nccl.c and the stand-in for NCCL call, as fake_runtime.c
- * implements them on the CPU. Compiled in place of NVIDIA's header, so that both are tested on
- * machines without CUDA. */
+ * implements them on the CPU, and those that matmul*.c call, which tests/unit/test_matmul.c
+ * implements. Compiled in place of NVIDIA's header, so that they are tested on machines without
+ * CUDA. */
 #ifndef TESTS_DEVICE_CUDA_RUNTIME_API_H
 #define TESTS_DEVICE_CUDA_RUNTIME_API_H
 
@@ -14,7 +15,8 @@ typedef enum {
   cudaErrorMemoryAllocation = 2,
   cudaErrorNotReady = 600,
 } cudaError_t;
-enum { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
+enum { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+enum { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrL2CacheSize = 38 };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
 
 typedef struct FakeStream *cudaStream_t;
@@ -22,6 +24,8 @@ typedef struct FakeEvent *cudaEvent_t;
 typedef void (*cudaHostFn_t)(void *context);
 
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device);
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorString(cudaError_t e);
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
@@ -31,6 +35,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t run, void *context);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
+cudaError_t cudaEventCreate(cudaEvent_t *event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
@@ -40,5 +47,6 @@ cudaError_t cudaMallocHost(void *pointer, size_t bytes);
 cudaError_t cudaFreeHost(void *at);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind,
                             cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream);
 
 #endif

@@ -185,7 +185,7 @@ $(BUILD)/trireme.bash: $(BUILD)/trireme
 $(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.c.o $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
 $(BUILD)/tests/test_nccl_exchange: $(BUILD)/tests/gpu/nccl_exchange.c.o
-# Includes the sources of the CUDA plug-in, with fake headers of CUDA.
+# The test includes sources of the CUDA plug-in and compiles them with fake headers of CUDA.
 $(BUILD)/tests/unit/test_matmul.c.o: CPPFLAGS := -Itests/device/cuda $(CPPFLAGS)
 $(BUILD)/tests/check_%: $(BUILD)/tests/ranks/check_%.c.o $(leaks) $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $^ $(LDLIBS) -o $@

@@ -1,6 +1,6 @@
-/* GEMMs of the CUDA plug-in and the timing of their algorithms, whose sources are included, with a fake
- * cuBLASLt: a few algorithms with given times, on a clock that only work on the GPU advances. Depends
- * on ../device/cuda. */
+/* GEMMs of the CUDA plug-in and the timing of their algorithms. The sources are included. A fake cuBLASLt
+ * has a few algorithms with given times, and only work on the fake GPU advances the clock. Depends on
+ * ../device/cuda. */
 #include "backend/backend.h"
 #include "backend/cuda/algo_cache.c"
 #include "backend/cuda/algo_shared.c"
@@ -13,33 +13,50 @@
 
 #define FLUSH_MS   0.03   /* a memset of the flush buffer */
 #define COUNTER_MS 0.0025 /* a memset of a tile counter */
+#define COLUMNS_MS 0.02   /* a kernel that sums columns */
 
 static double clock_ms;
+static double pause_ms;      /* The next memset of a tile counter takes longer by this. */
 static int cache_bytes;      /* of the L2 cache */
 static bool is_cold;         /* The cache was flushed after the last GEMM. */
 static size_t largest_alloc; /* A larger allocation fails. */
 static int allocations, events;
+static cudaError_t last_error;
 
-cudaError_t cudaMalloc(void *pointer, size_t bytes) {
-  void *at = bytes > largest_alloc ? NULL : malloc(bytes);
-  memcpy(pointer, &at, sizeof at);
-  allocations += at != NULL;
-  return at ? cudaSuccess : cudaErrorMemoryAllocation;
+static cudaError_t set_last_error(cudaError_t e) {
+  last_error = e;
+  return e;
 }
 
-cudaError_t cudaFree(void *at) {
-  allocations -= at != NULL;
-  free(at);
+cudaError_t cudaGetLastError(void) {
+  cudaError_t e = last_error;
+  last_error = cudaSuccess;
+  return e;
+}
+
+cudaError_t cudaMalloc(void *pointer, size_t bytes) {
+  if (bytes > largest_alloc) return set_last_error(cudaErrorMemoryAllocation);
+  void *block = malloc(bytes);
+  assert_non_null(block);
+  memcpy(pointer, &block, sizeof block);
+  allocations++;
   return cudaSuccess;
 }
 
-cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream) {
+cudaError_t cudaFree(void *block) {
+  allocations -= block != NULL;
+  free(block);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *block, int value, size_t bytes, cudaStream_t stream) {
   (void)stream;
   bool is_flush = bytes >= (size_t)cache_bytes;
-  /* The first bytes of a flush buffer are enough to find one that is too short or freed. */
-  memset(at, value, is_flush ? 1 : bytes);
+  /* The first byte of a flush buffer is enough to find one that is freed. */
+  memset(block, value, is_flush ? 1 : bytes);
   if (is_flush) is_cold = true;
-  clock_ms += is_flush ? FLUSH_MS : COUNTER_MS;
+  clock_ms += is_flush ? FLUSH_MS : COUNTER_MS + pause_ms;
+  if (!is_flush) pause_ms = 0;
   return cudaSuccess;
 }
 
@@ -99,10 +116,6 @@ cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device) {
   return cudaSuccess;
 }
 
-cudaError_t cudaGetLastError(void) {
-  return cudaSuccess;
-}
-
 const char *cudaGetErrorString(cudaError_t e) {
   return e == cudaErrorMemoryAllocation ? "out of memory" : "fake CUDA error";
 }
@@ -112,6 +125,7 @@ cudaError_t kernel_column_sums(Type type, float *sums, const void *x, size_t row
   (void)type;
   (void)work;
   (void)stream;
+  clock_ms += COLUMNS_MS;
   for (size_t c = 0; c < n; c++) {
     float sum = accumulate ? sums[c] : 0;
     for (size_t r = 0; r < rows; r++) sum += ((const float *)x)[r * n + c];
@@ -130,14 +144,18 @@ cudaError_t kernel_add(float *x, const float *y, float scale, size_t n, cudaStre
 
 typedef struct {
   double warm_ms, cold_ms;
+  double later_ms; /* added from the tenth run on */
+  double odd_ms;   /* added to every fifth run */
   size_t workspace;
   bool fails;
 } FakeAlgorithm;
 
 #define SWIZZLE_MS 0.01 /* Swizzling makes each algorithm slower. */
 
-static FakeAlgorithm algorithm[4];
-static int algorithms, runs, last_algorithm;
+static FakeAlgorithm algorithm[6];
+static int algorithms, run_count[6], last_algorithm;
+static bool last_fused;
+static size_t result_offset; /* of the result's address from a multiple of 16 */
 
 static const FakeAlgorithm *find_algorithm(const cublasLtMatmulAlgo_t *x) {
   return &algorithm[x->data[0]];
@@ -269,6 +287,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t how, con
   const FakeAlgorithm *own = find_algorithm(x);
   (void)lt, (void)alpha, (void)c, (void)ld, (void)stream;
   assert_true(own->workspace <= work_bytes);
+  assert_int_equal((uintptr_t)d % 16, result_offset);
   memset(work, 1, own->workspace);
   if (own->fails) return CUBLAS_STATUS_EXECUTION_FAILED;
   for (size_t column = 0; column < lc->columns; column++)
@@ -283,12 +302,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t how, con
       ((float *)how->bias)[column] = sum;
     }
   }
+  last_algorithm = (int)x->data[0];
+  last_fused = how->epilogue == CUBLASLT_EPILOGUE_BGRADB;
+  int run = run_count[last_algorithm]++;
   clock_ms += is_cold ? own->cold_ms : own->warm_ms;
+  clock_ms += (run >= 9 ? own->later_ms : 0) + (run % 5 == 4 ? own->odd_ms : 0);
   clock_ms += x->data[1] ? SWIZZLE_MS : 0;
   if (own->workspace == 4) clock_ms += COUNTER_MS;
   is_cold = false;
-  last_algorithm = (int)x->data[0];
-  runs++;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -298,8 +319,16 @@ enum { ROWS = 6, IN = 5, OUT = 4 };
 
 static float x[ROWS * IN], w[OUT * IN], dy[ROWS * OUT];
 static void *work;
+static int quiesced; /* calls of quiesce() */
 
-/* Starts a test with a cache of this size and an empty algorithm cache. */
+static Err quiesce(void *context) {
+  (void)context;
+  assert_int_equal(events, 2 * MAX_RUNS); /* Nothing has been timed, but all is ready. */
+  quiesced++;
+  return ERR_OK;
+}
+
+/* Starts a case with a cache of this size and an empty algorithm cache. */
 static void begin(int l2_cache, const FakeAlgorithm *list, int n) {
   for (int i = 0; i < ROWS * IN; i++) x[i] = (float)(i * 7 % 11 - 5);
   for (int i = 0; i < OUT * IN; i++) w[i] = (float)(i * 5 % 7 - 3);
@@ -308,39 +337,72 @@ static void begin(int l2_cache, const FakeAlgorithm *list, int n) {
   largest_alloc = (size_t)1 << 30;
   algorithms = n;
   memcpy(algorithm, list, (size_t)n * sizeof *list);
+  memset(run_count, 0, sizeof run_count);
+  pause_ms = 0;
+  result_offset = 0;
   setenv("XDG_CACHE_HOME", at("cache"), 1);
   OK(file_remove_all(at("cache")));
 }
 
 static void open_matmul(MatmulContext *p) {
   OK(matmul_open(p, NULL, TYPE_F32, false, work, "fake GPU"));
+  p->quiesce = quiesce;
+  quiesced = 0;
 }
 
 static void close_matmul(MatmulContext *p) {
   matmul_close(p);
   assert_int_equal(allocations, 0);
   assert_int_equal(events, 0);
+  assert_int_equal(last_error, cudaSuccess);
 }
 
-/* Runs y = x · wᵀ with a new context, checks it, and returns the number of the algorithm. */
-static int select_algorithm(void) {
+/* Returns element i of the product, a sum over `inner` elements of a and b: the rows of a are
+ * `a_row` apart and its columns `a_step`; likewise b. */
+static float multiply(const float *a, const float *b, int inner, int a_step, int b_step) {
+  float sum = 0;
+  for (int k = 0; k < inner; k++) sum += a[k * a_step] * b[k * b_step];
+  return sum;
+}
+
+/* Returns what element i of the result should be. */
+static float expect(MatmulKind kind, int i) {
+  if (kind == MATMUL_FPROP) return multiply(x + i / OUT * IN, w + i % OUT * IN, IN, 1, 1);
+  if (kind == MATMUL_DGRAD) return multiply(dy + i / IN * OUT, w + i % IN, OUT, 1, IN);
+  return multiply(dy + i / IN, x + i % IN, ROWS, OUT, IN);
+}
+
+static Err run_gemm(MatmulContext *p, MatmulKind kind, bool accumulate, float *result,
+                    float *dbias) {
+  return matmul_run(p, &(Matmul){.kind = kind,
+                                 .rows = ROWS,
+                                 .in = IN,
+                                 .out = OUT,
+                                 .result = result,
+                                 .x = x,
+                                 .w = w,
+                                 .dy = dy,
+                                 .dbias = kind == MATMUL_WGRAD ? dbias : NULL,
+                                 .accumulate = accumulate});
+}
+
+/* Runs a GEMM with a new context, checks the result, and returns the number of the algorithm. */
+static int select_algorithm(MatmulKind kind, bool accumulate) {
+  _Alignas(16) float memory[ROWS * IN + 1], dbias[OUT];
+  float *result = memory + result_offset / sizeof(float);
   MatmulContext p;
-  float y[ROWS * OUT];
+  int n = kind == MATMUL_FPROP ? ROWS * OUT : kind == MATMUL_DGRAD ? ROWS * IN : OUT * IN;
+  for (int i = 0; i < n; i++) result[i] = (float)i;
+  for (int o = 0; o < OUT; o++) dbias[o] = (float)(10 * o);
   open_matmul(&p);
-  OK(matmul_run(&p, &(Matmul){.kind = MATMUL_FPROP,
-                              .rows = ROWS,
-                              .in = IN,
-                              .out = OUT,
-                              .result = y,
-                              .x = x,
-                              .w = w}));
+  OK(run_gemm(&p, kind, accumulate, result, dbias));
   close_matmul(&p);
-  for (int r = 0; r < ROWS; r++) {
-    for (int o = 0; o < OUT; o++) {
-      float want = 0;
-      for (int i = 0; i < IN; i++) want += x[r * IN + i] * w[o * IN + i];
-      assert_true(y[r * OUT + o] == want);
-    }
+  for (int i = 0; i < n; i++)
+    assert_true(result[i] == expect(kind, i) + (accumulate ? (float)i : 0));
+  for (int o = 0; o < OUT && kind == MATMUL_WGRAD; o++) {
+    float sum = accumulate ? (float)(10 * o) : 0;
+    for (int r = 0; r < ROWS; r++) sum += dy[r * OUT + o];
+    assert_true(dbias[o] == sum);
   }
   return last_algorithm;
 }
@@ -350,70 +412,111 @@ static const FakeAlgorithm two[] = {{.warm_ms = 0.03, .cold_ms = 0.06},
 
 static void test_matmul_selects_fastest_algorithm_after_cache_flush(void **state) {
   (void)state;
-  begin(1000, two, 2);
-  assert_int_equal(select_algorithm(), 1);
+  for (int kind = MATMUL_FPROP; kind <= MATMUL_WGRAD; kind++) {
+    begin(1000, two, 2);
+    assert_int_equal(select_algorithm((MatmulKind)kind, false), 1);
+    assert_int_equal(quiesced, 1);
+  }
 }
 
 /* The operands of all GEMMs of a step fit into the cache. */
 static void test_matmul_small_selects_fastest_algorithm_without_flush(void **state) {
   (void)state;
   begin(1 << 20, two, 2);
-  assert_int_equal(select_algorithm(), 0);
+  assert_int_equal(select_algorithm(MATMUL_FPROP, false), 0);
 }
 
-/* The cache is larger than the workspace, so the flush buffer is allocated, if there is memory. */
-static void test_matmul_without_memory_for_flush_buffer_selects_algorithm(void **state) {
+static const Matmul large = {.kind = MATMUL_FPROP, .rows = 1 << 16, .in = 4, .out = 1};
+
+/* Returns the algorithm of a GEMM that is not small beside a cache larger than the workspace. */
+static int select_for_large_cache(size_t memory) {
+  static float operand[1 << 18], result[1 << 16];
+  MatmulContext p;
+  Matmul gemm = large;
+  gemm.x = operand;
+  gemm.w = w;
+  gemm.result = result;
+  begin(65 << 20, two, 2);
+  open_matmul(&p);
+  largest_alloc = memory;
+  OK(matmul_run(&p, &gemm));
+  close_matmul(&p);
+  return last_algorithm;
+}
+
+static void test_matmul_allocates_flush_buffer_for_large_cache(void **state) {
   (void)state;
-  static float wide[1 << 18];
-  const Matmul large = {.kind = MATMUL_FPROP,
-                        .rows = 1 << 16,
-                        .in = 4,
-                        .out = 1,
-                        .result = wide,
-                        .x = wide,
-                        .w = w};
-  for (int has_memory = 0; has_memory < 2; has_memory++) {
-    MatmulContext p;
-    begin(64 << 20, two, 2);
-    if (!has_memory) largest_alloc = MATMUL_WORK;
-    cache_bytes = 65 << 20;
-    open_matmul(&p);
-    OK(matmul_run(&p, &large));
-    close_matmul(&p);
-    /* A memset of the workspace is shorter than the fake cache and does not count as a flush. */
-    assert_int_equal(last_algorithm, has_memory);
-  }
+  assert_int_equal(select_for_large_cache((size_t)1 << 30), 1);
+}
+
+/* A memset of the workspace is shorter than the fake cache and does not flush it. */
+static void test_matmul_without_memory_for_flush_buffer_uses_workspace(void **state) {
+  (void)state;
+  assert_int_equal(select_for_large_cache(MATMUL_WORK), 0);
 }
 
 /* In a graph, one memset zeroes the tile counters of all GEMMs. */
 static void test_matmul_does_not_count_memset_of_tile_counter(void **state) {
   (void)state;
-  static const FakeAlgorithm list[] = {{.warm_ms = 0.04, .cold_ms = 0.05},
-                                       {.warm_ms = 0.04, .cold_ms = 0.049, .workspace = 4},
-                                       {.warm_ms = 0.04, .cold_ms = 0.0495, .workspace = 5000}};
+  static const FakeAlgorithm faster[] = {
+      {.warm_ms = 0.04, .cold_ms = 0.05},
+      {.warm_ms = 0.04, .cold_ms = 0.049, .workspace = 4},
+      {.warm_ms = 0.04, .cold_ms = 0.0495, .workspace = 5000}};
+  static const FakeAlgorithm slower[] = {{.warm_ms = 0.04, .cold_ms = 0.05},
+                                         {.warm_ms = 0.04, .cold_ms = 0.052, .workspace = 4}};
+  begin(1000, faster, 3);
+  assert_int_equal(select_algorithm(MATMUL_FPROP, false), 1);
+  begin(1000, slower, 2);
+  assert_int_equal(select_algorithm(MATMUL_FPROP, false), 0);
+  begin(1000, slower, 2);
+  pause_ms = 10; /* another process used the GPU during one of the memsets */
+  assert_int_equal(select_algorithm(MATMUL_FPROP, false), 0);
+}
+
+/* Single runs that are much slower or faster than the others do not decide. */
+static void test_matmul_compares_medians(void **state) {
+  (void)state;
+  static const FakeAlgorithm list[] = {{.warm_ms = 0.04, .cold_ms = 0.052, .odd_ms = -0.04},
+                                       {.warm_ms = 0.04, .cold_ms = 0.05, .odd_ms = 1},
+                                       {.warm_ms = 0.04, .cold_ms = 0.051}};
   begin(1000, list, 3);
-  assert_int_equal(select_algorithm(), 1);
+  assert_int_equal(select_algorithm(MATMUL_FPROP, false), 1);
+}
+
+/* Algorithm 0 is the fastest of 12 candidates at first and slow when it is timed for longer. The
+ * finalists are the eight fastest, among them the last of the list. */
+static void test_matmul_finalists_are_timed_again(void **state) {
+  (void)state;
+  static const FakeAlgorithm list[] = {{.warm_ms = 0.04, .cold_ms = 0.04, .later_ms = 0.1},
+                                       {.warm_ms = 0.04, .cold_ms = 0.07},
+                                       {.warm_ms = 0.04, .cold_ms = 0.07},
+                                       {.warm_ms = 0.04, .cold_ms = 0.07},
+                                       {.warm_ms = 0.04, .cold_ms = 0.06},
+                                       {.warm_ms = 0.04, .cold_ms = 0.05}};
+  begin(1000, list, 6);
+  assert_int_equal(select_algorithm(MATMUL_FPROP, false), 5);
+}
+
+/* The epilogue of a GEMM computes the bias gradient if that is faster than a kernel of its own. */
+static void test_matmul_fuses_bias_gradient_if_faster(void **state) {
+  (void)state;
+  begin(1000, two, 2);
+  assert_int_equal(select_algorithm(MATMUL_WGRAD, false), 1);
+  assert_true(last_fused);
 }
 
 static void test_matmul_never_selects_failing_algorithm(void **state) {
   (void)state;
   FakeAlgorithm list[] = {{.warm_ms = 0.01, .cold_ms = 0.01, .fails = true},
                           {.warm_ms = 0.04, .cold_ms = 0.05}};
+  _Alignas(16) float result[ROWS * OUT];
   MatmulContext p;
-  float y[ROWS * OUT];
   begin(1000, list, 2);
-  assert_int_equal(select_algorithm(), 1);
+  assert_int_equal(select_algorithm(MATMUL_FPROP, false), 1);
   list[1].fails = true;
   begin(1000, list, 2);
   open_matmul(&p);
-  assert_int_equal(matmul_run(&p, &(Matmul){.kind = MATMUL_FPROP,
-                                            .rows = ROWS,
-                                            .in = IN,
-                                            .out = OUT,
-                                            .result = y,
-                                            .x = x,
-                                            .w = w}),
-                   ERR_WORK);
+  assert_int_equal(run_gemm(&p, MATMUL_FPROP, false, result, NULL), ERR_WORK);
   assert_says("cuBLASLt cannot find an algorithm for a forward GEMM with 6 tokens");
   close_matmul(&p);
 }
@@ -421,51 +524,35 @@ static void test_matmul_never_selects_failing_algorithm(void **state) {
 /* Every timed run of a GEMM that accumulates would add to its result. */
 static void test_matmul_timing_leaves_accumulated_result_alone(void **state) {
   (void)state;
-  float dx[ROWS * IN] = {0}, dw[OUT * IN] = {0}, dbias[OUT] = {0};
+  for (size_t offset = 0; offset <= 4; offset += 4) {
+    begin(1000, two, 2);
+    result_offset = offset;
+    assert_int_equal(select_algorithm(MATMUL_DGRAD, true), 1);
+    begin(1000, two, 2);
+    result_offset = offset;
+    assert_int_equal(select_algorithm(MATMUL_WGRAD, true), 1);
+  }
+}
+
+static void test_matmul_without_memory_for_temporary_result_fails(void **state) {
+  (void)state;
+  _Alignas(16) float result[ROWS * IN];
   MatmulContext p;
   begin(1000, two, 2);
   open_matmul(&p);
-  OK(matmul_run(&p, &(Matmul){.kind = MATMUL_DGRAD,
-                              .rows = ROWS,
-                              .in = IN,
-                              .out = OUT,
-                              .result = dx,
-                              .dy = dy,
-                              .w = w,
-                              .accumulate = true}));
-  OK(matmul_run(&p, &(Matmul){.kind = MATMUL_WGRAD,
-                              .rows = ROWS,
-                              .in = IN,
-                              .out = OUT,
-                              .result = dw,
-                              .dbias = dbias,
-                              .dy = dy,
-                              .x = x,
-                              .accumulate = true}));
+  largest_alloc = 100;
+  assert_int_equal(run_gemm(&p, MATMUL_DGRAD, true, result, NULL), ERR_WORK);
+  assert_says("to time GEMM algorithms: out of memory; lower --batch-tokens");
   close_matmul(&p);
-  for (int i = 0; i < IN; i++) {
-    for (int r = 0; r < ROWS; r++) {
-      float want = 0;
-      for (int o = 0; o < OUT; o++) want += dy[r * OUT + o] * w[o * IN + i];
-      assert_true(dx[r * IN + i] == want);
-    }
-    for (int o = 0; o < OUT; o++) {
-      float want = 0, bias = 0;
-      for (int r = 0; r < ROWS; r++) want += dy[r * OUT + o] * x[r * IN + i];
-      for (int r = 0; r < ROWS; r++) bias += dy[r * OUT + o];
-      assert_true(dw[o * IN + i] == want);
-      assert_true(dbias[o] == bias);
-    }
-  }
 }
 
 static void test_matmul_reads_algorithm_of_last_run_from_cache(void **state) {
   (void)state;
   begin(1000, two, 2);
-  assert_int_equal(select_algorithm(), 1);
-  runs = 0;
-  assert_int_equal(select_algorithm(), 1);
-  assert_int_equal(runs, 1); /* nothing was timed */
+  assert_int_equal(select_algorithm(MATMUL_FPROP, false), 1);
+  memset(run_count, 0, sizeof run_count);
+  assert_int_equal(select_algorithm(MATMUL_FPROP, false), 1);
+  assert_int_equal(run_count[0] + run_count[1], 1); /* nothing was timed */
 }
 
 static int set_up(void **state) {
@@ -482,10 +569,15 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_matmul_selects_fastest_algorithm_after_cache_flush),
       cmocka_unit_test(test_matmul_small_selects_fastest_algorithm_without_flush),
-      cmocka_unit_test(test_matmul_without_memory_for_flush_buffer_selects_algorithm),
+      cmocka_unit_test(test_matmul_allocates_flush_buffer_for_large_cache),
+      cmocka_unit_test(test_matmul_without_memory_for_flush_buffer_uses_workspace),
       cmocka_unit_test(test_matmul_does_not_count_memset_of_tile_counter),
+      cmocka_unit_test(test_matmul_compares_medians),
+      cmocka_unit_test(test_matmul_finalists_are_timed_again),
+      cmocka_unit_test(test_matmul_fuses_bias_gradient_if_faster),
       cmocka_unit_test(test_matmul_never_selects_failing_algorithm),
       cmocka_unit_test(test_matmul_timing_leaves_accumulated_result_alone),
+      cmocka_unit_test(test_matmul_without_memory_for_temporary_result_fails),
       cmocka_unit_test(test_matmul_reads_algorithm_of_last_run_from_cache),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);

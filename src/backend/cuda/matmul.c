@@ -77,22 +77,21 @@ static Err add_entry(MatmulContext *p, const Matmul *x, AlgoEntry **out) {
   return ERR_OK;
 }
 
-/* A copy of an algorithm: other streams may add entries to the cache, which moves them. */
+/* A copy of an entry's choice: other streams may add entries to the cache, which moves them. */
 typedef struct {
-  cublasLtMatmulAlgo_t algorithm;
-  bool fused;
+  MatmulChoice choice;
   bool supported; /* false: the algorithm is not usable for this number of rows */
-} Choice;
+} Found;
 
-static void copy_entry(Choice *out, const AlgoEntry *entry, bool supported) {
-  memcpy(&out->algorithm, entry->algorithm, sizeof out->algorithm);
-  out->fused = supported && entry->fused;
+static void copy_entry(Found *out, const AlgoEntry *entry, bool supported) {
+  memcpy(&out->choice.algorithm, entry->algorithm, sizeof out->choice.algorithm);
+  out->choice.fused = supported && entry->fused;
   out->supported = supported;
 }
 
 /* Looks an algorithm up. Returns false if it must be timed: the shape is new, or its entry from
  * the cache file was never usable on this GPU. The caller holds the lock. */
-static bool find_choice(const MatmulContext *p, const Matmul *x, Choice *out) {
+static bool find_choice(const MatmulContext *p, const Matmul *x, Found *out) {
   AlgoKey key = make_key(p, x);
   AlgoEntry *entry = algo_cache_find(&p->shared->cache, &key);
   if (!entry) return false;
@@ -101,7 +100,7 @@ static bool find_choice(const MatmulContext *p, const Matmul *x, Choice *out) {
 }
 
 /* Times the algorithms for a GEMM, unless another stream has done so in the meantime. */
-static Err time_choice(MatmulContext *p, const Matmul *x, Choice *out) {
+static Err time_choice(MatmulContext *p, const Matmul *x, Found *out) {
   AlgoEntry *entry;
   Err err = ERR_OK;
   algo_shared_begin_timing(p->shared);
@@ -141,9 +140,10 @@ static Err run_empty(const MatmulContext *p, const Matmul *x) {
   return ERR_OK;
 }
 
-static Err run_choice(MatmulContext *p, const Matmul *x, Choice *choice) {
+static Err run_choice(MatmulContext *p, const Matmul *x, Found *found) {
+  MatmulChoice *choice = &found->choice;
   MatmulCall c;
-  if (!choice->supported) TRY(get_default_algo(p, x, &choice->algorithm));
+  if (!found->supported) TRY(get_default_algo(p, x, &choice->algorithm));
   cublasStatus_t s = matmul_describe(p, x, choice->fused, &c);
   return s ? matmul_report_failure("describe", x, s)
            : matmul_enqueue(p, x, &c, choice->fused, &choice->algorithm);
@@ -151,9 +151,9 @@ static Err run_choice(MatmulContext *p, const Matmul *x, Choice *choice) {
 
 /* Runs the GEMM if its algorithm is known, and sets *is_known. */
 static Err run_known(MatmulContext *p, const Matmul *x, bool *is_known) {
-  Choice choice;
-  *is_known = find_choice(p, x, &choice);
-  return *is_known ? run_choice(p, x, &choice) : ERR_OK;
+  Found found;
+  *is_known = find_choice(p, x, &found);
+  return *is_known ? run_choice(p, x, &found) : ERR_OK;
 }
 
 void matmul_begin_capture(MatmulContext *p) {
@@ -174,7 +174,7 @@ size_t matmul_find_counter(const MatmulContext *p, const void *at, size_t bytes)
 }
 
 Err matmul_run(MatmulContext *p, const Matmul *x) {
-  Choice choice;
+  Found found;
   bool is_known;
   if (x->rows == 0) return run_empty(p, x);
   /* A capture holds the lock from its begin to its end. */
@@ -189,9 +189,9 @@ Err matmul_run(MatmulContext *p, const Matmul *x) {
         "was called while a CUDA graph was captured; set TRIREME_GRAPH=0 and report "
         "it",
         x->rows, x->in, x->out);
-  TRY(time_choice(p, x, &choice));
+  TRY(time_choice(p, x, &found));
   algo_shared_begin_use(p->shared); /* Another stream may be timing algorithms. */
-  err = run_choice(p, x, &choice);
+  err = run_choice(p, x, &found);
   algo_shared_end_use(p->shared);
   return err;
 }

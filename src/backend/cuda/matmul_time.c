@@ -5,8 +5,8 @@
  *            the fastest in a step, so the cache is flushed before each run.
  *   counter  cuBLASLt zeroes the tile counter of a GEMM with a memset, which a graph does not
  *            contain (MATMUL_COUNTERS). The time of the memset is subtracted.
- *   clock    During training the GPU runs at its power limit and a lower clock. The finalists are
- *            timed interleaved, so that the clock is the same for all.
+ *   clock    The clock of the GPU falls when it is warm or at its power limit. The finalists are
+ *            timed interleaved, so that the clock is about the same for all.
  * Depends on cuBLASLt, matmul_call.h. */
 #include "backend/cuda/matmul_time.h"
 
@@ -22,15 +22,18 @@
 #define ROUNDS    2    /* rounds of timing the finalists */
 #define LONG_MS   4.0f /* milliseconds for which a finalist is timed per round */
 #define MAX_RUNS  24   /* maximum runs of a finalist per round */
-/* A step with GEMMs of fewer bytes than this part of the L2 cache is assumed to fit into it. */
+/* A GEMM with fewer bytes than 1 / SMALL_PART of the L2 cache probably belongs to a model whose
+ * step fits into the cache. It is timed without a flush. */
 #define SMALL_PART 64
 /* Memsets of a tile counter that are timed together, and memsets of the flush buffer before them,
- * which keep the GPU busy until all are enqueued. */
+ * which keep the GPU busy until all are enqueued. The shortest of several times counts, because
+ * other processes may use the GPU too. */
 #define COUNTER_MEMSETS 16
 #define COUNTER_DELAYS  4
+#define COUNTER_TIMES   5
 
 typedef struct {
-  MatmulChoice with;
+  MatmulChoice choice;
   float took; /* measured time in milliseconds */
 } Candidate;
 
@@ -38,9 +41,13 @@ typedef struct {
 typedef struct {
   MatmulContext *p;
   const Matmul *x;
-  char *scratch; /* result of a GEMM that accumulates: every run would add to the real one */
-  float *scratch_bias; /* and its bias gradient */
-  void *flush;         /* buffer of flush_bytes, larger than the L2 cache */
+  /* temporary result and bias gradient of a GEMM that accumulates: every run would add to the
+   * real ones */
+  char *scratch;
+  float *scratch_bias;
+  /* buffer that is overwritten to flush the L2 cache: larger than the cache, or at least
+   * MATMUL_WORK */
+  void *flush;
   size_t flush_bytes;
   bool is_small;    /* The cache is not flushed. */
   float counter_ms; /* time of the memset of a tile counter */
@@ -49,19 +56,10 @@ typedef struct {
 
 /* ---- preparation ---- */
 
-/* Returns the bytes of the operands and of the result. */
+/* Returns about the bytes of the operands and of the result. */
 static size_t count_bytes(const MatmulContext *p, const Matmul *x) {
-  size_t operand = x->fp8 ? 1 : type_size(p->type);
-  size_t result = x->kind == MATMUL_WGRAD ? sizeof(float) : type_size(p->type);
-  size_t rows_in = x->rows * x->in, rows_out = x->rows * x->out, weights = x->in * x->out;
-  switch (x->kind) {
-    case MATMUL_FPROP:
-      return (rows_in + weights) * operand + rows_out * result;
-    case MATMUL_DGRAD:
-      return (rows_out + weights) * operand + rows_in * result;
-    default:
-      return (rows_in + rows_out) * operand + weights * result;
-  }
+  size_t size = x->fp8 ? 1 : type_size(p->type);
+  return (x->rows * x->in + x->rows * x->out + x->in * x->out) * size;
 }
 
 static void close_timer(Timer *t) {
@@ -82,70 +80,87 @@ static Err add_scratch(Timer *t) {
   size_t bytes = (cells * size + 16 + 255) / 256 * 256, all = bytes + x->out * sizeof(float);
   cudaError_t e = cudaMalloc((void **)&t->scratch, all);
   if (!e) e = cudaMemsetAsync(t->scratch, 0, all, p->stream);
+  if (e) {
+    (void)
+        cudaGetLastError(); /* Clears CUDA's last error, so that the next check does not see it. */
+    return err_set(ERR_WORK,
+                   "cannot allocate %zu bytes on the GPU to time GEMM algorithms: %s; lower "
+                   "--batch-tokens",
+                   all, cudaGetErrorString(e));
+  }
   t->scratch_bias = (float *)(void *)(t->scratch + bytes);
-  if (!e) return ERR_OK;
-  return err_set(ERR_WORK,
-                 "cannot allocate %zu bytes on the GPU to time GEMM algorithms: %s; lower "
-                 "--batch-tokens",
-                 all, cudaGetErrorString(e));
+  return ERR_OK;
 }
 
 /* Sets the flush buffer: the workspace of cuBLASLt if it is large enough, or if there is no memory
  * for a larger one. */
-static void set_flush_buffer(Timer *t) {
+static cudaError_t set_flush_buffer(Timer *t) {
   int device = 0, cache = 0;
   void *buffer;
-  if (!cudaGetDevice(&device)) cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device);
+  cudaError_t e = cudaGetDevice(&device);
+  if (!e) e = cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device);
   size_t bytes = (size_t)cache * 3 / 2;
   t->is_small = count_bytes(t->p, t->x) < (size_t)cache / SMALL_PART;
   t->flush = t->p->work;
   t->flush_bytes = bytes < MATMUL_WORK ? bytes : MATMUL_WORK;
-  if (t->is_small || bytes <= MATMUL_WORK) return;
+  if (e || t->is_small || bytes <= MATMUL_WORK) return e;
   if (cudaMalloc(&buffer, bytes)) {
     (void)cudaGetLastError();
-    return;
+    return cudaSuccess;
   }
   t->flush = buffer;
   t->flush_bytes = bytes;
+  return cudaSuccess;
 }
 
 /* Measures the time that the memset of a tile counter adds to a GEMM. */
-static void time_counter_memset(Timer *t) {
+static cudaError_t time_counter_memset(Timer *t) {
   cudaStream_t stream = t->p->stream;
-  float took = 0;
-  for (int i = 0; i < COUNTER_DELAYS; i++) cudaMemsetAsync(t->flush, 0, t->flush_bytes, stream);
-  cudaEventRecord(t->from[0], stream);
-  for (int i = 0; i < COUNTER_MEMSETS; i++) cudaMemsetAsync(t->p->work, 0, 4, stream);
-  cudaEventRecord(t->to[0], stream);
-  if (cudaEventSynchronize(t->to[0]) || cudaEventElapsedTime(&took, t->from[0], t->to[0]))
-    (void)cudaGetLastError();
-  else
-    t->counter_ms = took / COUNTER_MEMSETS;
+  cudaError_t e = cudaSuccess;
+  for (int i = 0; i < COUNTER_TIMES && !e; i++) {
+    float took = 0;
+    for (int k = 0; k < COUNTER_DELAYS && !e; k++)
+      e = cudaMemsetAsync(t->flush, 0, t->flush_bytes, stream);
+    if (!e) e = cudaEventRecord(t->from[0], stream);
+    for (int k = 0; k < COUNTER_MEMSETS && !e; k++)
+      e = cudaMemsetAsync(t->p->work, 0, 4, stream);
+    if (!e) e = cudaEventRecord(t->to[0], stream);
+    if (!e) e = cudaEventSynchronize(t->to[0]);
+    if (!e) e = cudaEventElapsedTime(&took, t->from[0], t->to[0]);
+    took /= COUNTER_MEMSETS;
+    if (i == 0 || took < t->counter_ms) t->counter_ms = took;
+  }
+  return e;
 }
 
-static Err open_timer(Timer *t, MatmulContext *p, const Matmul *x) {
-  *t = (Timer){.p = p, .x = x};
+static Err report_gpu_failure(cudaError_t e) {
+  return err_set(ERR_WORK,
+                 "the GPU failed before GEMM algorithms were timed: %s; run again with "
+                 "CUDA_LAUNCH_BLOCKING=1 to see where",
+                 cudaGetErrorString(e));
+}
+
+static Err prepare_timer(Timer *t) {
+  MatmulContext *p = t->p;
   cudaError_t e = algo_shared_wait(p->shared);
   for (int i = 0; i < MAX_RUNS && !e; i++) {
     e = cudaEventCreate(&t->from[i]);
     if (!e) e = cudaEventCreate(&t->to[i]);
   }
-  Err err = ERR_OK;
-  if (e)
-    err = err_set(ERR_WORK,
-                  "the GPU failed before GEMM algorithms were timed: %s; run again with "
-                  "CUDA_LAUNCH_BLOCKING=1 to see where",
-                  cudaGetErrorString(e));
+  if (e) return report_gpu_failure(e);
   /* NCCL kernels use SMs and bandwidth and would distort the times. */
-  if (!err && p->quiesce) err = p->quiesce(p->quiesce_context);
-  if (!err && x->accumulate) err = add_scratch(t);
-  if (err) {
-    close_timer(t);
-    return err;
-  }
-  set_flush_buffer(t);
-  time_counter_memset(t);
-  return ERR_OK;
+  if (p->quiesce) TRY(p->quiesce(p->quiesce_context));
+  if (t->x->accumulate) TRY(add_scratch(t));
+  e = set_flush_buffer(t);
+  if (!e) e = time_counter_memset(t);
+  return e ? report_gpu_failure(e) : ERR_OK;
+}
+
+static Err open_timer(Timer *t, MatmulContext *p, const Matmul *x) {
+  *t = (Timer){.p = p, .x = x};
+  Err err = prepare_timer(t);
+  if (err) close_timer(t);
+  return err;
 }
 
 /* ---- timing ---- */
@@ -168,19 +183,19 @@ static int compare_floats(const void *a, const void *b) {
 /* Runs the GEMM `runs` times, each time after a flush of the cache. Returns the median in
  * milliseconds, or -1 if the algorithm fails. Runs of a small GEMM follow each other without a
  * pause: returns their mean. */
-static float time_algorithm(const Timer *t, const MatmulChoice *with, int runs) {
+static float time_algorithm(const Timer *t, const MatmulChoice *choice, int runs) {
   cudaStream_t stream = t->p->stream;
   const Matmul x = redirect_result(t);
   MatmulCall c;
   float took[MAX_RUNS];
   int intervals = t->is_small ? 1 : runs, runs_of_each = t->is_small ? runs : 1;
-  bool ran = !matmul_describe(t->p, &x, with->fused, &c);
+  bool ran = !matmul_describe(t->p, &x, choice->fused, &c);
   for (int i = 0; i < intervals && ran; i++) {
-    if (!t->is_small) cudaMemsetAsync(t->flush, 0, t->flush_bytes, stream);
-    cudaEventRecord(t->from[i], stream);
+    if (!t->is_small) ran = !cudaMemsetAsync(t->flush, 0, t->flush_bytes, stream);
+    ran = ran && !cudaEventRecord(t->from[i], stream);
     for (int r = 0; r < runs_of_each && ran; r++)
-      ran = !matmul_enqueue(t->p, &x, &c, with->fused, &with->algorithm);
-    cudaEventRecord(t->to[i], stream);
+      ran = !matmul_enqueue(t->p, &x, &c, choice->fused, &choice->algorithm);
+    ran = ran && !cudaEventRecord(t->to[i], stream);
   }
   if (cudaStreamSynchronize(stream)) ran = false;
   for (int i = 0; i < intervals && ran; i++)
@@ -192,14 +207,14 @@ static float time_algorithm(const Timer *t, const MatmulChoice *with, int runs) 
   }
   qsort(took, (size_t)intervals, sizeof *took, compare_floats);
   float ms = took[(intervals - 1) / 2] / (float)runs_of_each;
-  float counter = matmul_needs_counter(t->p, &c, &with->algorithm) ? t->counter_ms : 0;
+  float counter = matmul_needs_counter(t->p, &c, &choice->algorithm) ? t->counter_ms : 0;
   return ms - (counter < ms / 2 ? counter : ms / 2);
 }
 
 /* Returns how often to run a GEMM that takes `ms` milliseconds in one round. */
 static int count_runs(float ms) {
   float runs = LONG_MS / (ms + 1e-6f);
-  if (runs < 2) return 2;
+  if (runs < RUNS) return RUNS;
   return runs > MAX_RUNS ? MAX_RUNS : (int)runs;
 }
 
@@ -234,12 +249,12 @@ static int collect_candidates(const Timer *t, bool fused, Candidate *list, int n
                   : matmul_query_heuristic(t->p, &x, &c, CANDIDATES, found);
   for (int i = 0; i < 2 * asked; i++) {
     const cublasLtMatmulHeuristicResult_t *of = &found[i / 2];
-    Candidate candidate = {.with = {.algorithm = of->algo, .fused = fused}};
+    Candidate candidate = {.choice = {.algorithm = of->algo, .fused = fused}};
     if (of->state || of->workspaceSize > MATMUL_WORK) continue;
-    if (i % 2 && !toggle_cta_swizzle(t->p, &c, &candidate.with.algorithm)) continue;
+    if (i % 2 && !toggle_cta_swizzle(t->p, &c, &candidate.choice.algorithm)) continue;
     /* a warm-up run, not timed */
-    if (time_algorithm(t, &candidate.with, 1) < 0) continue;
-    candidate.took = time_algorithm(t, &candidate.with, RUNS);
+    if (time_algorithm(t, &candidate.choice, 1) < 0) continue;
+    candidate.took = time_algorithm(t, &candidate.choice, RUNS);
     if (candidate.took >= 0) list[n++] = candidate;
   }
   return n;
@@ -255,7 +270,7 @@ static void time_finalists(const Timer *t, Candidate *list, int n) {
   float total[FINALISTS] = {0};
   for (int i = 0; i < n * ROUNDS; i++) {
     const Candidate *candidate = &list[i % n];
-    float took = time_algorithm(t, &candidate->with, count_runs(candidate->took));
+    float took = time_algorithm(t, &candidate->choice, count_runs(candidate->took));
     total[i % n] += took < 0 ? 1e30f : took;
   }
   for (int i = 0; i < n; i++) list[i].took = total[i];
@@ -274,6 +289,6 @@ Err matmul_choose(MatmulContext *p, const Matmul *x, MatmulChoice *out) {
   close_timer(&t);
   if (n == 0)
     return matmul_report_failure("find an algorithm for", x, CUBLAS_STATUS_NOT_SUPPORTED);
-  *out = list[0].with;
+  *out = list[0].choice;
   return ERR_OK;
 }

@@ -20,7 +20,7 @@
 /* number of fastest candidates, which are timed again for longer */
 #define FINALISTS 8
 #define ROUNDS    2    /* rounds of timing the finalists */
-#define LONG_MS   4.0f /* milliseconds for which a finalist is timed per round */
+#define LONG_MS   4.0f /* milliseconds for which a finalist is timed per round, at most */
 #define MAX_RUNS  24   /* maximum runs of a finalist per round */
 /* A GEMM with fewer bytes than 1 / SMALL_PART of the L2 cache probably belongs to a model whose
  * step fits into the cache. It is timed without a flush. */
@@ -45,8 +45,8 @@ typedef struct {
    * real ones */
   char *scratch;
   float *scratch_bias;
-  /* buffer that is overwritten to flush the L2 cache: larger than the cache, or at least
-   * MATMUL_WORK */
+  /* buffer that is overwritten to flush the L2 cache: 1.5 times as large as the cache, or
+   * MATMUL_WORK bytes if there is no memory for that */
   void *flush;
   size_t flush_bytes;
   bool is_small;    /* The cache is not flushed. */
@@ -81,8 +81,8 @@ static Err add_scratch(Timer *t) {
   cudaError_t e = cudaMalloc((void **)&t->scratch, all);
   if (!e) e = cudaMemsetAsync(t->scratch, 0, all, p->stream);
   if (e) {
-    (void)
-        cudaGetLastError(); /* Clears CUDA's last error, so that the next check does not see it. */
+    /* Clears CUDA's last error, so that the next check does not see it. */
+    (void)cudaGetLastError();
     return err_set(ERR_WORK,
                    "cannot allocate %zu bytes on the GPU to time GEMM algorithms: %s; lower "
                    "--batch-tokens",
@@ -181,8 +181,8 @@ static int compare_floats(const void *a, const void *b) {
 }
 
 /* Runs the GEMM `runs` times, each time after a flush of the cache. Returns the median in
- * milliseconds, or -1 if the algorithm fails. Runs of a small GEMM follow each other without a
- * pause: returns their mean. */
+ * milliseconds without the memset of a tile counter, or -1 if the algorithm fails. Runs of a small
+ * GEMM follow each other without a pause: returns their mean. */
 static float time_algorithm(const Timer *t, const MatmulChoice *choice, int runs) {
   cudaStream_t stream = t->p->stream;
   const Matmul x = redirect_result(t);
@@ -265,7 +265,7 @@ static int compare_times(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Times the finalists again, interleaved, about LONG_MS per round, and sorts them. */
+/* Times the finalists again, interleaved, and sorts them. */
 static void time_finalists(const Timer *t, Candidate *list, int n) {
   float total[FINALISTS] = {0};
   for (int i = 0; i < n * ROUNDS; i++) {

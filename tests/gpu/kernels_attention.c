@@ -117,21 +117,25 @@ static void test_attend(Type type, const Backend *ref, AttendCase c, int way,
                        lse_in->host, q->host, kv->host, kv->host + width, &a);
   void *work = device_scratch(kernel_attend_backward_work(q_rows, c.heads));
   const char *kernel = expected_attention(type, c.d, way);
-  /* Among millions of elements the worst has a larger error. */
-  double wide = has_many ? 2 : 1;
+  /* p, ds and o are rounded to the type. With exact arithmetic otherwise, the worst of the
+   * gradients of a case is 3.4 units off in the median of random draws, more than 4 in one of
+   * five, and was at most 6.8 (simulated: 7 heads, causal, length 28, rate 0.1, bf16; 4 heads,
+   * causal, length 80, rate 0.5, fp16). */
+  double limit = type == TYPE_F32 ? 256 : 8;
   arrays_reset();
   TWICE {
     const char *k = kv->at;
     char *dk = dkv->at;
     MUST(kernel_attend(type, o->at, lse->at, q->at, k, k + half, &at, 0));
     expect_text(kernel_last_attention(), kernel, "forward kernel");
-    expect(o, want_o, type == TYPE_F32 ? 128 : 2 * wide, "o");
+    /* Among millions of elements the worst has a larger error. */
+    expect(o, want_o, type == TYPE_F32 ? 128 : has_many ? 4 : 2, "o");
     expect(lse, want_lse, 64, "lse");
     MUST(kernel_attend_backward(type, dq->at, dk, dk + half, d_o->at, o_in->at, lse_in->at,
                                 q->at, k, k + half, &at, work, 0));
     expect_text(kernel_last_attention(), kernel, "backward kernel");
-    expect(dq, want_dq, type == TYPE_F32 ? 256 : 4 * wide, "dq");
-    expect(dkv, want_dkv, type == TYPE_F32 ? 256 : 4 * wide, "dk and dv");
+    expect(dq, want_dq, limit, "dq");
+    expect(dkv, want_dkv, limit, "dk and dv");
   }
 }
 

@@ -38,10 +38,10 @@ typedef struct {
 /* ACT_GELU is the exact form, x * Phi(x) with erf. ACT_NONE is the identity: dropout alone. */
 typedef enum { ACT_RELU, ACT_GELU, ACT_SILU, ACT_TANH, ACT_NONE } Activation;
 
-/* Counter-based dropout. Whether an element is dropped depends on 16 bits of Philox 4x32-7 with
- * key *key (from run, step and micro-batch) and counter (site, element). Masks therefore do not
- * depend on threads, ranks or devices, and the backward recomputes them. Elements that stay are
- * scaled by 1 / (1 - rate); rate 0 drops nothing. */
+/* Counter-based dropout. Whether an element is dropped depends on 16 bits of Philox 2x32-7,
+ * computed from *key (of run, step and micro-batch), site and element (backend/dropout.h). Masks
+ * therefore do not depend on threads, ranks or devices, and the backward recomputes them. Elements
+ * that stay are scaled by 1 / (1 - rate); rate 0 drops nothing. */
 typedef struct {
   /* pointer to device memory, so that a captured graph reads the key of each step */
   const uint64_t *key;

@@ -4,15 +4,10 @@
 #include <string.h>
 
 void rng_philox(uint64_t key, uint64_t counter_hi, uint64_t counter_lo, uint32_t out[4]) {
-  rng_philox_rounds(10, key, counter_hi, counter_lo, out);
-}
-
-void rng_philox_rounds(int rounds, uint64_t key, uint64_t counter_hi, uint64_t counter_lo,
-                       uint32_t out[4]) {
   uint32_t c0 = (uint32_t)counter_lo, c1 = (uint32_t)(counter_lo >> 32);
   uint32_t c2 = (uint32_t)counter_hi, c3 = (uint32_t)(counter_hi >> 32);
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-  for (int round = 0; round < rounds; round++) {
+  for (int round = 0; round < 10; round++) {
     uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
     c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
     c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
@@ -25,6 +20,18 @@ void rng_philox_rounds(int rounds, uint64_t key, uint64_t counter_hi, uint64_t c
   out[1] = c1;
   out[2] = c2;
   out[3] = c3;
+}
+
+void rng_philox_2x32(int rounds, uint32_t key, const uint32_t counter[2], uint32_t out[2]) {
+  uint32_t c0 = counter[0], c1 = counter[1];
+  for (int round = 0; round < rounds; round++) {
+    uint64_t p = (uint64_t)0xD256D193u * c0;
+    c0 = (uint32_t)(p >> 32) ^ key ^ c1;
+    c1 = (uint32_t)p;
+    key += 0x9E3779B9u;
+  }
+  out[0] = c0;
+  out[1] = c1;
 }
 
 static uint64_t finalize_bits(uint64_t x) {

@@ -9,9 +9,8 @@
 /* Philox-4x32-10: four words for one 128-bit counter under a 64-bit key (Salmon et al., "Parallel
  * random numbers: as easy as 1, 2, 3", SC 2011). */
 void rng_philox(uint64_t key, uint64_t counter_hi, uint64_t counter_lo, uint32_t out[4]);
-/* The same with another number of rounds, at least 7: the fewest that pass all of BigCrush. */
-void rng_philox_rounds(int rounds, uint64_t key, uint64_t counter_hi, uint64_t counter_lo,
-                       uint32_t out[4]);
+/* Philox-2x32: two words for one 64-bit counter under a 32-bit key. */
+void rng_philox_2x32(int rounds, uint32_t key, const uint32_t counter[2], uint32_t out[2]);
 
 /* Hashes a key and a value to 64 bits (splitmix64 finalizer, twice). */
 uint64_t rng_mix(uint64_t key, uint64_t value);

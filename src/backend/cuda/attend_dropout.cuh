@@ -14,8 +14,7 @@
 #include "backend/cuda/philox.cuh"
 #include "backend/dropout.h"
 
-#define ROUND_PAIRS      ((DROPOUT_ROUNDS + 1) / 2)
-#define ROUND_KEYS_BYTES (ROUND_PAIRS * 16) /* shared memory for put_round_keys */
+#define ROUND_KEYS_BYTES ((1 + DROPOUT_ROUNDS) * 4) /* shared memory for put_round_keys */
 
 #if HAS_MMA
 /* Returns which of the 16 keys beginning at key0 are kept for query query0 + lane % 16: bit i
@@ -43,18 +42,17 @@ static __device__ __forceinline__ uint32_t majority(uint32_t a, uint32_t b, uint
 /* ---- four neighbouring keys per lane ---- */
 
 struct Keep {
-  uint32_t key0, key1, site; /* key of Philox, dropout site */
-  uint32_t low_bits;         /* lower 15 bits of the threshold, see compare_low_bits */
-  uint32_t high_clear;       /* all ones if bit 15 of the threshold is 0, otherwise 0 */
+  uint64_t key;        /* dropout key */
+  uint32_t site;       /* dropout site */
+  uint32_t low_bits;   /* lower 15 bits of the threshold, see compare_low_bits */
+  uint32_t high_clear; /* all ones if bit 15 of the threshold is 0, otherwise 0 */
 };
 
-/* Initialize a Keep with the two words of the dropout key, which are at the address `key` of
- * shared memory or, without `key`, read from global memory. */
-static __device__ __forceinline__ Keep keep_with(const Drop &drop, uint32_t key0,
-                                                 uint32_t key1) {
+/* Initialize a Keep with the dropout key, which is at the address `key` of shared memory or,
+ * without `key`, read from global memory. */
+static __device__ __forceinline__ Keep keep_with(const Drop &drop, uint64_t key) {
   Keep keep;
-  keep.key0 = key0;
-  keep.key1 = key1;
+  keep.key = key;
   keep.site = drop.site;
   keep.low_bits = pick_bytes(drop.threshold & 0x7fff, 0, 0x1010);
   keep.high_clear = drop.threshold & 0x8000 ? 0 : 0xffffffffu;
@@ -62,11 +60,10 @@ static __device__ __forceinline__ Keep keep_with(const Drop &drop, uint32_t key0
 }
 
 static __device__ __forceinline__ Keep keep_of(const Drop &drop, uint32_t key) {
-  return keep_with(drop, get4(key), get4(key + 4));
+  return keep_with(drop, get4(key) | (uint64_t)get4(key + 4) << 32);
 }
 static __device__ __forceinline__ Keep keep_of(const Drop &drop) {
-  uint64_t key = __ldg(drop.key);
-  return keep_with(drop, (uint32_t)key, (uint32_t)(key >> 32));
+  return keep_with(drop, __ldg(drop.key));
 }
 
 /* Decides TILES tiles of 16 keys for 16 queries. Lane (g, t) receives keys 4t … 4t + 3 of each
@@ -77,26 +74,26 @@ static __device__ __forceinline__ Keep keep_of(const Drop &drop) {
 template <int TILES>
 static __device__ __forceinline__ void keep_fours(uint32_t (&bits)[TILES][2], const Keep &keep,
                                                   uint64_t group, bool odd) {
-  uint32_t c[TILES][4], k0 = keep.key0, k1 = keep.key1;
+  uint32_t c[TILES][4], round_key = (uint32_t)keep.key;
   /* Without this barrier the compiler keeps the keys of all rounds in registers for the whole
    * kernel. */
-  asm volatile("" : "+r"(k0), "+r"(k1));
+  asm volatile("" : "+r"(round_key));
 #pragma unroll
   for (int j = 0; j < TILES; j++) {
-    /* The counters of a query never carry into the upper word. */
+    /* The counters of a query never carry into the upper half of the group. */
     c[j][0] = (uint32_t)group + 2 * (uint32_t)j;
-    c[j][1] = (uint32_t)(group >> 32);
-    c[j][2] = keep.site;
-    c[j][3] = 0;
+    c[j][2] = counter_of(keep.key, keep.site, (uint32_t)(group >> 32));
   }
 #pragma unroll
   for (int round = 0; round < DROPOUT_ROUNDS; round++) {
 #pragma unroll
-    for (int j = 0; j < TILES; j++) philox_round(c[j][0], c[j][1], c[j][2], c[j][3], k0, k1);
-    philox_next_key(k0, k1);
+    for (int j = 0; j < TILES; j++) philox_round(c[j][0], c[j][2], round_key);
+    round_key += PHILOX_KEY_STEP;
   }
 #pragma unroll
   for (int j = 0; j < TILES; j++) {
+    c[j][1] = rotate_word(c[j][0]);
+    c[j][3] = rotate_word(c[j][2]);
 #pragma unroll
     for (int i = 0; i < 4; i++)
       c[j][i] = majority(c[j][i], compare_low_bits(c[j][i], keep.low_bits), keep.high_clear);
@@ -117,48 +114,52 @@ static __device__ __forceinline__ uint32_t kept(uint32_t pair, uint32_t bits) {
 
 /* ---- the left operand of an mma ---- */
 
-/* Writes Philox's round keys for keep_masks to shared memory, two rounds per 16 bytes. The
- * caller must synchronize the block before keep_masks. */
-static __device__ __forceinline__ void put_round_keys(uint4 *to, const Drop &drop) {
+/* Writes what keep_masks reads to shared memory: the second word of the counter, without the
+ * group, and the keys of Philox's rounds. The caller must synchronize the block before
+ * keep_masks. */
+static __device__ __forceinline__ void put_round_keys(uint32_t *to, const Drop &drop) {
   uint32_t i = threadIdx.x;
-  if (drop.threshold && i < ROUND_PAIRS) {
+  if (drop.threshold && i <= DROPOUT_ROUNDS) {
     uint64_t key = __ldg(drop.key);
-    uint32_t x = (uint32_t)key + 2 * i * PHILOX_KEY_STEP_0;
-    uint32_t y = (uint32_t)(key >> 32) + 2 * i * PHILOX_KEY_STEP_1;
-    to[i] = make_uint4(x, y, x + PHILOX_KEY_STEP_0, y + PHILOX_KEY_STEP_1);
+    to[i] = i == 0 ? counter_of(key, drop.site, 0) : (uint32_t)key + (i - 1) * PHILOX_KEY_STEP;
   }
 }
 
 /* Decides a tile of 16 queries and 16 keys. mask[2n + r] belongs to query g + 8r and keys 8n +
  * 2t, 8n + 2t + 1: one half word each, all ones or zero. Lane t of four calls Philox for r = t
- * % 2, n = t / 2 with the counter c0, c1. Word t of a call contains the bits that lane t needs,
- * so the four lanes transpose their words. COMPUTES_KEYS: computes the round keys instead of
- * reading them. */
+ * % 2, n = t / 2; c0 and group_high are the halves of the group. Word t of a call contains the
+ * bits that lane t needs, so the four lanes transpose their words. COMPUTES_KEYS: computes the
+ * round keys instead of reading what put_round_keys has written. */
 template <bool COMPUTES_KEYS>
 static __device__ __forceinline__ void keep_masks(uint32_t (&mask)[4], const Drop &drop,
                                                   uint32_t low_bits, uint32_t high_clear,
                                                   const uint4 *round_keys, uint32_t c0,
-                                                  uint32_t c1, int t) {
-  uint32_t c2 = drop.site, c3 = 0;
+                                                  uint32_t group_high, int t) {
+  uint32_t c1;
   if (COMPUTES_KEYS) {
     uint64_t key = __ldg(drop.key);
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    uint32_t round_key = (uint32_t)key;
+    c1 = counter_of(key, drop.site, group_high);
     /* As in keep_fours, keeps the round keys out of registers. */
-    asm volatile("" : "+r"(k0), "+r"(k1));
+    asm volatile("" : "+r"(round_key));
 #pragma unroll
     for (int round = 0; round < DROPOUT_ROUNDS; round++) {
-      philox_round(c0, c1, c2, c3, k0, k1);
-      philox_next_key(k0, k1);
+      philox_round(c0, c1, round_key);
+      round_key += PHILOX_KEY_STEP;
     }
   } else {
-#pragma unroll
-    for (int i = 0; i < ROUND_PAIRS; i++) {
-      uint4 key = round_keys[i];
-      philox_round(c0, c1, c2, c3, key.x, key.y);
-      if (2 * i + 1 < DROPOUT_ROUNDS) philox_round(c0, c1, c2, c3, key.z, key.w);
-    }
+    static_assert(DROPOUT_ROUNDS == 7, "two loads read the counter and the keys of 7 rounds");
+    uint4 x = round_keys[0], y = round_keys[1];
+    c1 = x.x ^ counter_of(0, 0, group_high);
+    philox_round(c0, c1, x.y);
+    philox_round(c0, c1, x.z);
+    philox_round(c0, c1, x.w);
+    philox_round(c0, c1, y.x);
+    philox_round(c0, c1, y.y);
+    philox_round(c0, c1, y.z);
+    philox_round(c0, c1, y.w);
   }
-  uint32_t w[4] = {c0, c1, c2, c3};
+  uint32_t w[4] = {c0, rotate_word(c0), c1, rotate_word(c1)};
 #pragma unroll
   for (int i = 0; i < 4; i++)
     w[i] = majority(compare_low_bits(w[i], low_bits), w[i], high_clear);

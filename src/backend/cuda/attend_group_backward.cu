@@ -182,7 +182,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
   int number = rest < 0 ? block / a.heads : HELPERS + sentences - 1 - rest / groups;
   int first_head = rest < 0 ? block % a.heads : rest % groups * GROUP;
   const LaneOffsets at = lane_offsets(lane);
-  if (!TIGHT) put_round_keys(round_keys, a.drop);
+  if (!TIGHT) put_round_keys((uint32_t *)round_keys, a.drop);
 
   auto parts_of = [&](int s) {
     int rows = a.q_off[s + 1] - a.q_off[s];

@@ -90,7 +90,7 @@ struct Queries {
   int keys;       /* number of keys of the sentence */
   int all;        /* keys below this index are visible to all 16 rows */
   bool causal;
-  /* Counter of this lane's first Philox call; only its low 32 bits depend on the key. */
+  /* Group of this lane's first Philox call; only its low 32 bits depend on the key. */
   uint64_t group;
 };
 

@@ -192,48 +192,38 @@ static inline Drop drop_of(Dropout d) {
   return drop;
 }
 
-/* Applies the rounds of Philox to N counters with the key of `drop`, round by round, because
- * they share the key schedule. */
-template <int N>
-static __device__ __forceinline__ void run_philox(uint32_t (&word)[N][4], const Drop &drop) {
-  uint64_t key = __ldg(drop.key);
-  uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-#pragma unroll
-  for (int round = 0; round < DROPOUT_ROUNDS; round++) {
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-      philox_round(word[i][0], word[i][1], word[i][2], word[i][3], k0, k1);
-    }
-    philox_next_key(k0, k1);
-  }
-}
-
-/* Calls Philox for N counters, group + i * STEP. Element 8 * group + e is decided by half e % 2
- * (0: low) of word e / 2. */
+/* Sets word[i] to the two random words of group + i * STEP, round by round, because all share the
+ * key schedule. */
 template <int N, int STEP>
-static __device__ __forceinline__ void drop_words(uint32_t (&word)[N][4], const Drop &drop,
+static __device__ __forceinline__ void drop_words(uint32_t (&word)[N][2], const Drop &drop,
                                                   uint64_t group) {
+  uint64_t key = __ldg(drop.key);
+  uint32_t round_key = (uint32_t)key;
 #pragma unroll
   for (int i = 0; i < N; i++) {
     uint64_t at = group + (uint64_t)i * STEP;
     word[i][0] = (uint32_t)at;
-    word[i][1] = (uint32_t)(at >> 32);
-    word[i][2] = drop.site;
-    word[i][3] = 0;
+    word[i][1] = counter_of(key, drop.site, (uint32_t)(at >> 32));
   }
-  run_philox(word, drop);
+#pragma unroll
+  for (int round = 0; round < DROPOUT_ROUNDS; round++) {
+#pragma unroll
+    for (int i = 0; i < N; i++) philox_round(word[i][0], word[i][1], round_key);
+    round_key += PHILOX_KEY_STEP;
+  }
 }
 
-/* Returns true if element i of eight is kept. Its 16 bits are compared in the upper half of a
- * word, so that the bits below them do not matter. */
-static __device__ __forceinline__ bool is_kept(const uint32_t (&word)[4], int i,
+/* Returns true if element i of eight is kept. Its 16 bits (see dropout_words) are rotated to the
+ * upper half of a word, so that the bits below them do not matter. */
+static __device__ __forceinline__ bool is_kept(const uint32_t (&word)[2], int i,
                                                const Drop &drop) {
-  return (i % 2 ? word[i / 2] : word[i / 2] << 16) >= drop.threshold << 16;
+  int by = i % 4 == 1 ? 0 : i % 4 == 3 ? 8 : i % 4 == 0 ? 16 : 24;
+  return __funnelshift_l(word[i / 4], word[i / 4], by) >= drop.threshold << 16;
 }
 
 /* Returns a mask: bit i is set if element 8 * group + i is kept. */
 static __device__ __forceinline__ uint32_t keep8(const Drop &drop, uint64_t group) {
-  uint32_t word[1][4], keep = 0;
+  uint32_t word[1][2], keep = 0;
   drop_words<1, 1>(word, drop, group);
 #pragma unroll
   for (int i = 0; i < 8; i++) keep |= is_kept(word[0], i, drop) ? 1u << i : 0;
@@ -256,24 +246,18 @@ static __device__ __forceinline__ uint32_t keep32(const Drop &drop, uint64_t at)
   /* An element is kept if the sum of its 16 bits and `rest`, 65536 - threshold, has a carry: if
    * at least two of the highest bits of both and of the sum of their other bits are set. */
   const uint32_t others = 0x7fff7fff, rest = (65536 - drop.threshold) * 0x10001u;
-  uint32_t word[4][4], byte[4];
-  /* Groups 4 * at … have the same upper half of the counter, which the first rounds share. */
+  uint32_t word[4][2], byte[4];
+  drop_words<4, 1>(word, drop, at * 4);
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    word[i][0] = (uint32_t)at << 2 | i;
-    word[i][1] = (uint32_t)(at >> 30);
-    word[i][2] = drop.site;
-    word[i][3] = 0;
-  }
-  run_philox(word, drop);
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
+    uint32_t part[4];
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-      uint32_t x = word[i][j], sum = (x & others) + (rest & others);
-      word[i][j] = (x & rest) | (sum & (x | rest));
+      uint32_t x = j % 2 ? rotate_word(word[i][j / 2]) : word[i][j / 2];
+      uint32_t sum = (x & others) + (rest & others);
+      part[j] = (x & rest) | (sum & (x | rest));
     }
-    byte[i] = pack_signs(word[i][0], word[i][1], word[i][2], word[i][3]);
+    byte[i] = pack_signs(part[0], part[1], part[2], part[3]);
   }
   return byte[0] | byte[1] << 8 | byte[2] << 16 | byte[3] << 24;
 }
@@ -282,7 +266,7 @@ static __device__ __forceinline__ uint32_t keep32(const Drop &drop, uint64_t at)
  * them. */
 static __device__ __forceinline__ void drop8(float x[8], const Drop &drop, uint64_t group) {
   if (drop.threshold == 0) return;
-  uint32_t word[1][4];
+  uint32_t word[1][2];
   drop_words<1, 1>(word, drop, group);
 #pragma unroll
   for (int i = 0; i < 8; i++) x[i] = is_kept(word[0], i, drop) ? x[i] * drop.scale : 0;

@@ -74,7 +74,7 @@ static __global__ void __launch_bounds__(THREADS)
     return;
   }
   Eight<T> in[GROUPS], more[GROUPS];
-  uint32_t word[GROUPS][4], eights = (uint32_t)width / 8;
+  uint32_t word[GROUPS][2], eights = (uint32_t)width / 8;
 #pragma unroll
   for (int k = 0; k < GROUPS; k++) {
     size_t at = group + k * THREADS;

@@ -1,30 +1,30 @@
-/* Philox 4x32, the counter-based random numbers of dropout (base/rng.h has the same function for
- * the host). The kernels use different layouts of counters and keys, so this header has one round
- * and the key schedule, not the whole function. No dependencies. */
+/* Philox 2x32, the counter-based random numbers of dropout (base/rng.h has the same function for
+ * the host). The kernels use different layouts of counters and keys, so this header has one round,
+ * the key schedule and the rotation, not the whole function. No dependencies. */
 #ifndef BACKEND_CUDA_PHILOX_CUH
 #define BACKEND_CUDA_PHILOX_CUH
 
 #include <stdint.h>
 
-/* Increments of the two words of the key from one round to the next. */
-#define PHILOX_KEY_STEP_0 0x9E3779B9u
-#define PHILOX_KEY_STEP_1 0xBB67AE85u
+/* Increment of the key from one round to the next. */
+#define PHILOX_KEY_STEP 0x9E3779B9u
 
-/* Applies one round to the counter c0 … c3 with the key of the round. */
-static __device__ __forceinline__ void philox_round(uint32_t &c0, uint32_t &c1, uint32_t &c2,
-                                                    uint32_t &c3, uint32_t key0,
-                                                    uint32_t key1) {
-  uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-  c0 = (uint32_t)(p1 >> 32) ^ c1 ^ key0;
-  c2 = (uint32_t)(p0 >> 32) ^ c3 ^ key1;
-  c1 = (uint32_t)p1;
-  c3 = (uint32_t)p0;
+/* Returns dropout_counter() for a group whose upper half is `group_high`. */
+static __device__ __forceinline__ uint32_t counter_of(uint64_t key, uint32_t site,
+                                                      uint32_t group_high) {
+  return (uint32_t)(key >> 32) ^ site ^ group_high << 16;
 }
 
-/* Computes the key of the next round. */
-static __device__ __forceinline__ void philox_next_key(uint32_t &key0, uint32_t &key1) {
-  key0 += PHILOX_KEY_STEP_0;
-  key1 += PHILOX_KEY_STEP_1;
+/* Applies one round to the counter c0, c1 with the key of the round. */
+static __device__ __forceinline__ void philox_round(uint32_t &c0, uint32_t &c1, uint32_t key) {
+  uint64_t p = (uint64_t)0xD256D193u * c0;
+  c0 = (uint32_t)(p >> 32) ^ c1 ^ key;
+  c1 = (uint32_t)p;
+}
+
+/* Rotates a word by eight bits, for the words 1 and 3 of dropout_words(). */
+static __device__ __forceinline__ uint32_t rotate_word(uint32_t word) {
+  return __funnelshift_l(word, word, 8);
 }
 
 #endif

@@ -15,7 +15,7 @@ static __global__ void __launch_bounds__(THREADS)
              const __nv_bfloat16 *bias, size_t width, Drop drop) {
   size_t r = gridDim.x - 1 - blockIdx.x, eights = width / 8, first = r * eights + threadIdx.x;
   Eight<__nv_bfloat16> in[GROUPS], more[GROUPS];
-  uint32_t word[GROUPS][4];
+  uint32_t word[GROUPS][2];
   auto is_in_row = [&](int k) { return threadIdx.x + k * THREADS < eights; };
 #pragma unroll
   for (int k = 0; k < GROUPS; k++) {

@@ -1,4 +1,4 @@
-/* Dropout factors: Philox 4x32-7 for many counters at once. A vector holds one 32-bit word of
+/* Dropout factors: Philox 2x32-7 for many counters at once. A vector holds one 32-bit word of
  * WIDE counters. 32 x 32 -> 64 bit products are computed for the even and then for the odd lanes,
  * as SIMD instructions do; compilers do not generate this form. Depends on fast.h, dropout.h. */
 #include <string.h>
@@ -61,37 +61,34 @@ static inline void multiply_words(Words *high, Words *low, Words x, uint32_t by)
 
 typedef uint32_t Row __attribute__((vector_size(4 * WIDE), may_alias));
 
-/* Computes the four words of groups * WIDE counters; `groups` is a constant in each caller. Each
- * Philox round depends on the previous one, so computing two groups at once hides half of the
- * latency. */
-static inline __attribute__((always_inline)) void compute_philox(const int groups, Row c[][4],
-                                                                 Dropout drop,
-                                                                 uint64_t counter) {
-  uint32_t k0 = (uint32_t)*drop.key, k1 = (uint32_t)(*drop.key >> 32);
-  for (int g = 0; g < groups; g++) {
+/* Computes the four words of dropout_words() for sets * WIDE groups; `sets` is a constant in each
+ * caller. Each Philox round depends on the previous one, so computing two sets at once hides part
+ * of the latency. */
+static inline __attribute__((always_inline)) void compute_philox(const int sets, Row c[][4],
+                                                                 Dropout drop, uint64_t group) {
+  uint32_t key = (uint32_t)*drop.key;
+  for (int s = 0; s < sets; s++) {
     uint32_t low[WIDE], high[WIDE];
     for (uint32_t i = 0; i < WIDE; i++) {
-      uint64_t at = counter + (uint64_t)g * WIDE + i;
+      uint64_t at = group + (uint64_t)s * WIDE + i;
       low[i] = (uint32_t)at;
-      high[i] = (uint32_t)(at >> 32);
+      high[i] = dropout_counter(*drop.key, drop.site, at);
     }
-    memcpy(&c[g][0], low, sizeof low);
-    memcpy(&c[g][1], high, sizeof high);
-    c[g][2] = drop.site + (Row){0};
-    c[g][3] = (Row){0};
+    memcpy(&c[s][0], low, sizeof low);
+    memcpy(&c[s][2], high, sizeof high);
   }
   for (int round = 0; round < DROPOUT_ROUNDS; round++) {
-    for (int g = 0; g < groups; g++) {
-      Words h0, h1, l0, l1;
-      multiply_words(&h0, &l0, (Words)c[g][0], 0xD2511F53u);
-      multiply_words(&h1, &l1, (Words)c[g][2], 0xCD9E8D57u);
-      c[g][0] = (Row)h1 ^ c[g][1] ^ k0;
-      c[g][2] = (Row)h0 ^ c[g][3] ^ k1;
-      c[g][1] = (Row)l1;
-      c[g][3] = (Row)l0;
+    for (int s = 0; s < sets; s++) {
+      Words high, low;
+      multiply_words(&high, &low, (Words)c[s][0], 0xD256D193u);
+      c[s][0] = (Row)high ^ c[s][2] ^ key;
+      c[s][2] = (Row)low;
     }
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+    key += 0x9E3779B9u;
+  }
+  for (int s = 0; s < sets; s++) {
+    c[s][1] = c[s][0] << 8 | c[s][0] >> 24;
+    c[s][3] = c[s][2] << 8 | c[s][2] >> 24;
   }
 }
 

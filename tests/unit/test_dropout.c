@@ -1,0 +1,111 @@
+/* Dropout masks: how often elements are dropped, and that the masks of elements, groups, sites and
+ * keys do not depend on each other. The limits are 5 standard deviations of independent draws; the
+ * draws are always the same. Depends on backend/dropout.h, cmocka. */
+#include <math.h>
+
+#include "backend/dropout.h"
+#include "support.h"
+
+#define GROUPS 100000
+
+static const uint64_t drop_key = 0x123456789abcdef;
+
+/* Returns a mask: bit e is set if element e of the group is dropped. */
+static uint32_t mask_of(uint64_t key, uint32_t site, uint64_t group, uint32_t threshold) {
+  uint32_t word[4], mask = 0;
+  dropout_words(key, site, group, word);
+  for (uint32_t e = 0; e < 8; e++)
+    mask |= (uint32_t)((word[e / 2] >> e % 2 * 16 & 0xffff) < threshold) << e;
+  return mask;
+}
+
+static void test_dropout_factor_is_that_of_the_words(void **state) {
+  (void)state;
+  Dropout drop = {&drop_key, 7, 0.1f};
+  uint64_t first = ((uint64_t)1 << 36) + 8000;
+  for (uint64_t i = first; i < first + 8000; i++) {
+    uint32_t mask = mask_of(drop_key, 7, i / 8, dropout_threshold(0.1f));
+    assert_true(dropout_factor(drop, i) == (mask >> i % 8 & 1 ? 0 : dropout_scale(0.1f)));
+  }
+}
+
+static void test_dropout_drops_each_element_at_the_rate(void **state) {
+  (void)state;
+  static const float rates[] = {0.001f, 0.004f, 0.1f, 0.3f, 0.5f, 0.9f};
+  for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
+    uint32_t threshold = dropout_threshold(rates[r]), dropped[8] = {0};
+    double rate = threshold / 65536.0, sigma = sqrt(rate * (1 - rate) / GROUPS);
+    for (uint64_t g = 0; g < GROUPS; g++) {
+      uint32_t mask = mask_of(drop_key, 3, g, threshold);
+      for (int e = 0; e < 8; e++) dropped[e] += mask >> e & 1;
+    }
+    for (int e = 0; e < 8; e++)
+      if (fabs(dropped[e] / (double)GROUPS - rate) > 5 * sigma)
+        fail_msg("rate %g, element %d: %u of %d dropped", rate, e, dropped[e], GROUPS);
+  }
+}
+
+/* Returns the correlation of two events: n times both, first and second of `GROUPS` draws. */
+static double correlation(uint32_t both, uint32_t first, uint32_t second) {
+  double n = GROUPS, p = first / n, q = second / n;
+  return (both / n - p * q) / sqrt(p * (1 - p) * q * (1 - q));
+}
+
+static void test_dropout_elements_of_a_group_are_nearly_independent(void **state) {
+  (void)state;
+  static const float rates[] = {0.1f, 0.3f, 0.5f};
+  for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
+    uint32_t threshold = dropout_threshold(rates[r]), both[8][8] = {0};
+    double limit = 1 / 256.0 + 5 / sqrt(GROUPS);
+    for (uint64_t g = 0; g < GROUPS; g++) {
+      uint32_t mask = mask_of(drop_key, 3, g, threshold);
+      for (int a = 0; a < 8; a++)
+        for (int b = 0; b < 8; b++) both[a][b] += mask >> a & mask >> b & 1;
+    }
+    for (int a = 0; a < 8; a++)
+      for (int b = 0; b < a; b++)
+        if (fabs(correlation(both[a][b], both[a][a], both[b][b])) > limit)
+          fail_msg("rate %g: elements %d and %d are both dropped %u times", (double)rates[r], a,
+                   b, both[a][b]);
+  }
+}
+
+/* Every element of a group is compared with every element of the group with another key, site or
+ * number. */
+static void check_independence(uint64_t key, uint32_t site, uint64_t step) {
+  uint32_t threshold = dropout_threshold(0.3f), both[8][8] = {0}, here[8] = {0}, there[8] = {0};
+  for (uint64_t g = 0; g < GROUPS; g++) {
+    uint32_t x = mask_of(drop_key, 3, g, threshold);
+    uint32_t y = mask_of(key, site, g + step, threshold);
+    for (int a = 0; a < 8; a++) {
+      here[a] += x >> a & 1;
+      there[a] += y >> a & 1;
+      for (int b = 0; b < 8; b++) both[a][b] += x >> a & y >> b & 1;
+    }
+  }
+  for (int a = 0; a < 8; a++)
+    for (int b = 0; b < 8; b++)
+      if (fabs(correlation(both[a][b], here[a], there[b])) > 5 / sqrt(GROUPS))
+        fail_msg(
+            "key %llx, site %u, group + %llu: elements %d and %d are both dropped %u times",
+            (unsigned long long)key, site, (unsigned long long)step, a, b, both[a][b]);
+}
+
+static void test_dropout_groups_sites_and_keys_are_independent(void **state) {
+  (void)state;
+  for (uint64_t step = 1; step <= (uint64_t)1 << 40; step *= 2)
+    check_independence(drop_key, 3, step);
+  for (uint32_t bit = 0; bit < 10; bit++) check_independence(drop_key, 3 ^ 1u << bit, 0);
+  for (uint32_t bit = 0; bit < 64; bit++)
+    check_independence(drop_key ^ (uint64_t)1 << bit, 3, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_dropout_factor_is_that_of_the_words),
+      cmocka_unit_test(test_dropout_drops_each_element_at_the_rate),
+      cmocka_unit_test(test_dropout_elements_of_a_group_are_nearly_independent),
+      cmocka_unit_test(test_dropout_groups_sites_and_keys_are_independent),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,6 +1,7 @@
-/* Dropout masks: how often elements are dropped, and that the masks of elements, groups, sites and
- * keys do not depend on each other. The limits are 5 standard deviations of independent draws; the
- * draws are always the same. Depends on backend/dropout.h, cmocka. */
+/* Dropout masks: known words, how often elements are dropped, and that the masks of groups, sites
+ * and keys do not depend on each other. The limits are 5 standard deviations of independent draws,
+ * plus 1 / 256 for two elements of a group; the draws are always the same. Depends on
+ * backend/dropout.h, cmocka. */
 #include <math.h>
 
 #include "backend/dropout.h"
@@ -17,6 +18,20 @@ static uint32_t mask_of(uint64_t key, uint32_t site, uint64_t group, uint32_t th
   for (uint32_t e = 0; e < 8; e++)
     mask |= (uint32_t)((word[e / 2] >> e % 2 * 16 & 0xffff) < threshold) << e;
   return mask;
+}
+
+static void test_dropout_words_are_those_of_philox_and_rotated(void **state) {
+  (void)state;
+  /* The counter and the key of published words of philox2x32 with 7 rounds (test_rng.c). */
+  uint64_t group = (uint64_t)5 << 32 | 0x243f6a88;
+  uint64_t key = (uint64_t)(0x85a308d3 ^ 0x1234 ^ 5 << 16) << 32 | 0x13198a2e;
+  static const uint32_t want[2][4] = {{0x257a3673, 0x7a367325, 0xcd26be2a, 0x26be2acd},
+                                      {0xbedbbe6b, 0xdbbe6bbe, 0xe4c770b3, 0xc770b3e4}};
+  uint32_t word[4];
+  dropout_words(0, 0, 0, word);
+  assert_memory_equal(word, want[0], sizeof word);
+  dropout_words(key, 0x1234, group, word);
+  assert_memory_equal(word, want[1], sizeof word);
 }
 
 static void test_dropout_factor_is_that_of_the_words(void **state) {
@@ -95,13 +110,14 @@ static void test_dropout_groups_sites_and_keys_are_independent(void **state) {
   (void)state;
   for (uint64_t step = 1; step <= (uint64_t)1 << 40; step *= 2)
     check_independence(drop_key, 3, step);
-  for (uint32_t bit = 0; bit < 10; bit++) check_independence(drop_key, 3 ^ 1u << bit, 0);
+  for (uint32_t bit = 0; bit < 14; bit++) check_independence(drop_key, 3 ^ 1u << bit, 0);
   for (uint32_t bit = 0; bit < 64; bit++)
     check_independence(drop_key ^ (uint64_t)1 << bit, 3, 0);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_dropout_words_are_those_of_philox_and_rotated),
       cmocka_unit_test(test_dropout_factor_is_that_of_the_words),
       cmocka_unit_test(test_dropout_drops_each_element_at_the_rate),
       cmocka_unit_test(test_dropout_elements_of_a_group_are_nearly_independent),

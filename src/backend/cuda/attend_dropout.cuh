@@ -82,7 +82,7 @@ static __device__ __forceinline__ void keep_fours(uint32_t (&bits)[TILES][2], co
   for (int j = 0; j < TILES; j++) {
     /* The counters of a query never carry into the upper half of the group. */
     c[j][0] = (uint32_t)group + 2 * (uint32_t)j;
-    c[j][2] = counter_of(keep.key, keep.site, (uint32_t)(group >> 32));
+    c[j][2] = dropout_counter(keep.key, keep.site, (uint32_t)(group >> 32));
   }
 #pragma unroll
   for (int round = 0; round < DROPOUT_ROUNDS; round++) {
@@ -121,7 +121,8 @@ static __device__ __forceinline__ void put_round_keys(uint32_t *to, const Drop &
   uint32_t i = threadIdx.x;
   if (drop.threshold && i <= DROPOUT_ROUNDS) {
     uint64_t key = __ldg(drop.key);
-    to[i] = i == 0 ? counter_of(key, drop.site, 0) : (uint32_t)key + (i - 1) * PHILOX_KEY_STEP;
+    to[i] =
+        i == 0 ? dropout_counter(key, drop.site, 0) : (uint32_t)key + (i - 1) * PHILOX_KEY_STEP;
   }
 }
 
@@ -139,7 +140,7 @@ static __device__ __forceinline__ void keep_masks(uint32_t (&mask)[4], const Dro
   if (COMPUTES_KEYS) {
     uint64_t key = __ldg(drop.key);
     uint32_t round_key = (uint32_t)key;
-    c1 = counter_of(key, drop.site, group_high);
+    c1 = dropout_counter(key, drop.site, group_high);
     /* As in keep_fours, keeps the round keys out of registers. */
     asm volatile("" : "+r"(round_key));
 #pragma unroll
@@ -150,7 +151,7 @@ static __device__ __forceinline__ void keep_masks(uint32_t (&mask)[4], const Dro
   } else {
     static_assert(DROPOUT_ROUNDS == 7, "two loads read the counter and the keys of 7 rounds");
     uint4 x = round_keys[0], y = round_keys[1];
-    c1 = x.x ^ counter_of(0, 0, group_high);
+    c1 = x.x ^ dropout_counter(0, 0, group_high);
     philox_round(c0, c1, x.y);
     philox_round(c0, c1, x.z);
     philox_round(c0, c1, x.w);

@@ -34,8 +34,8 @@
 /* shared memory for the pairs of one tile of queries; at first it contains the tile's o */
 #define PAIRS_BYTES (WARPS * PAIR_BYTES)
 
-/* Offset of Philox's round keys in shared memory, after q, do, k, v and the pairs of each tile
- * of queries. */
+/* Offset of the counter word and the round keys of Philox in shared memory, after q, do, k, v and
+ * the pairs of each tile of queries. */
 #define ROUND_KEYS_AT (4 * PLANE_BYTES + WARPS * PAIRS_BYTES)
 #define SHARED_BYTES  (TIGHT ? 4 * PLANE_BYTES : ROUND_KEYS_AT + ROUND_KEYS_BYTES)
 

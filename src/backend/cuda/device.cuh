@@ -203,7 +203,7 @@ static __device__ __forceinline__ void drop_words(uint32_t (&word)[N][2], const 
   for (int i = 0; i < N; i++) {
     uint64_t at = group + (uint64_t)i * STEP;
     word[i][0] = (uint32_t)at;
-    word[i][1] = counter_of(key, drop.site, (uint32_t)(at >> 32));
+    word[i][1] = dropout_counter(key, drop.site, (uint32_t)(at >> 32));
   }
 #pragma unroll
   for (int round = 0; round < DROPOUT_ROUNDS; round++) {

@@ -9,12 +9,6 @@
 /* Increment of the key from one round to the next. */
 #define PHILOX_KEY_STEP 0x9E3779B9u
 
-/* Returns dropout_counter() for a group whose upper half is `group_high`. */
-static __device__ __forceinline__ uint32_t counter_of(uint64_t key, uint32_t site,
-                                                      uint32_t group_high) {
-  return (uint32_t)(key >> 32) ^ site ^ group_high << 16;
-}
-
 /* Applies one round to the counter c0, c1 with the key of the round. */
 static __device__ __forceinline__ void philox_round(uint32_t &c0, uint32_t &c1, uint32_t key) {
   uint64_t p = (uint64_t)0xD256D193u * c0;
@@ -22,7 +16,7 @@ static __device__ __forceinline__ void philox_round(uint32_t &c0, uint32_t &c1, 
   c1 = (uint32_t)p;
 }
 
-/* Rotates a word by eight bits, for the words 1 and 3 of dropout_words(). */
+/* Rotates a word left by eight bits, for the words 1 and 3 of dropout_words(). */
 static __device__ __forceinline__ uint32_t rotate_word(uint32_t word) {
   return __funnelshift_l(word, word, 8);
 }

@@ -1,5 +1,5 @@
 /* Dropout factors: Philox 2x32-7 for many counters at once. A vector holds one 32-bit word of
- * WIDE counters. 32 x 32 -> 64 bit products are computed for the even and then for the odd lanes,
+ * WIDE groups. 32 x 32 -> 64 bit products are computed for the even and then for the odd lanes,
  * as SIMD instructions do; compilers do not generate this form. Depends on fast.h, dropout.h. */
 #include <string.h>
 
@@ -72,7 +72,7 @@ static inline __attribute__((always_inline)) void compute_philox(const int sets,
     for (uint32_t i = 0; i < WIDE; i++) {
       uint64_t at = group + (uint64_t)s * WIDE + i;
       low[i] = (uint32_t)at;
-      high[i] = dropout_counter(*drop.key, drop.site, at);
+      high[i] = dropout_counter(*drop.key, drop.site, (uint32_t)(at >> 32));
     }
     memcpy(&c[s][0], low, sizeof low);
     memcpy(&c[s][2], high, sizeof high);
@@ -130,18 +130,18 @@ static inline void write_factors(float *factor, const Row c[4], uint32_t thresho
 #endif
 }
 
-static void fill_factors(float *factor, Dropout drop, uint64_t counter, uint32_t threshold,
+static void fill_factors(float *factor, Dropout drop, uint64_t group, uint32_t threshold,
                          float scale) {
   Row c[1][4];
-  compute_philox(1, c, drop, counter);
+  compute_philox(1, c, drop, group);
   write_factors(factor, c[0], threshold, scale);
 }
 
-/* Writes the dropout factors of two groups of WIDE counters, which are 16 * WIDE elements. */
-static void fill_factors_twice(float *factor, Dropout drop, uint64_t counter,
-                               uint32_t threshold, float scale) {
+/* Writes the dropout factors of two sets of WIDE groups, which are 16 * WIDE elements. */
+static void fill_factors_twice(float *factor, Dropout drop, uint64_t group, uint32_t threshold,
+                               float scale) {
   Row c[2][4];
-  compute_philox(2, c, drop, counter);
+  compute_philox(2, c, drop, group);
   write_factors(factor, c[0], threshold, scale);
   write_factors(factor + 8 * WIDE, c[1], threshold, scale);
 }

@@ -277,18 +277,19 @@ limited() {
 }
 
 @test "a best checkpoint that was not saved does not count, now or after --resume" {
-  valid=(--valid-every 10 --samples 0 --beam-size 1)
-  train 1 "$T/run" --steps 10 "${valid[@]}"
-  run limited 20 train 1 "$T/run" --resume --steps 20 "${valid[@]}"
+  # BLEU was 0 to 0.24 after 10 steps and 3.2 to 8.6 after 200 with six seeds, so it rises on every machine.
+  learn=(--samples 0 --beam-size 1 --log-every 100 --lr 5e-3 --dropout 0 --d-model 64 --ffn-dim 128)
+  train 1 "$T/run" --steps 10 --valid-every 10 "${learn[@]}"
+  run limited 20 train 1 "$T/run" --resume --steps 200 --valid-every 200 "${learn[@]}"
   [ "$status" -eq 1 ]
+  figures valid_bleu "$T/run" > "$T/bleu"
+  perl -e '@b = <>; exit !(@b == 2 && $b[1] > $b[0])' "$T/bleu"
   [ "$(readlink "$T/run/checkpoints/best")" = step-00000010 ]
   [ "$(step_of "$T/run")" -eq 10 ]
   [ "$(best_step "$T/run")" -eq 10 ]
-  train 1 "$T/run" --resume --steps 20 "${valid[@]}"
-  name=$(readlink "$T/run/checkpoints/best")
-  [ "$((10#${name#step-}))" -eq "$(best_step "$T/run")" ]
-  figures valid_bleu "$T/run" > "$T/bleu"
-  perl -e '@b = <>; exit !($b[1] > $b[0])' "$T/bleu" || skip "BLEU did not rise, so step 20 could not be the best"
+  train 1 "$T/run" --resume --steps 200 --valid-every 200 "${learn[@]}"
+  [ "$(readlink "$T/run/checkpoints/best")" = step-00000200 ]
+  [ "$(best_step "$T/run")" -eq 200 ]
 }
 
 @test "a failed save followed by a good one is no failure" {

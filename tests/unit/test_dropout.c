@@ -116,6 +116,49 @@ static void test_dropout_groups_sites_and_keys_are_independent(void **state) {
     check_independence(drop_key ^ (uint64_t)1 << bit, 3, 0);
 }
 
+/* The masks of `STEPS` successive steps for `TOKENS` x `DIM` elements, with the keys of training.
+ * For independent draws of variance 1 a sum of n of them has the variance n: sums over the elements
+ * of a token, over the tokens and over the steps. */
+static void test_dropout_sums_vary_as_those_of_independent_draws(void **state) {
+  (void)state;
+  enum { TOKENS = 2048, DIM = 256, STEPS = 32 };
+  static int8_t over_steps[TOKENS * DIM];
+  uint32_t threshold = dropout_threshold(0.3f);
+  double rate = threshold / 65536.0, variance = rate * (1 - rate);
+  double token_squares = 0, dim_squares = 0, step_squares = 0;
+  for (uint64_t step = 0; step < STEPS; step++) {
+    uint64_t key = rng_mix(rng_mix(1, step), 0);
+    int over_tokens[DIM] = {0};
+    for (int t = 0; t < TOKENS; t++) {
+      int over_token = 0;
+      for (int i = 0; i < DIM; i += 8) {
+        uint32_t mask = mask_of(key, 3, (uint64_t)(t * DIM + i) / 8, threshold);
+        for (int e = 0; e < 8; e++) {
+          int dropped = mask >> e & 1;
+          over_token += dropped;
+          over_tokens[i + e] += dropped;
+          over_steps[t * DIM + i + e] += (int8_t)dropped;
+        }
+      }
+      token_squares += pow(over_token - DIM * rate, 2);
+    }
+    for (int i = 0; i < DIM; i++) dim_squares += pow(over_tokens[i] - TOKENS * rate, 2);
+  }
+  for (int i = 0; i < TOKENS * DIM; i++) step_squares += pow(over_steps[i] - STEPS * rate, 2);
+  const struct {
+    const char *name;
+    double squares, sums, draws, correlated;
+  } sums[] = {/* Each element shares bits with two others of its token. */
+              {"the elements of a token", token_squares, TOKENS * STEPS, DIM, 2 / 256.0},
+              {"the tokens", dim_squares, DIM * STEPS, TOKENS, 0},
+              {"the steps", step_squares, TOKENS * DIM, STEPS, 0}};
+  for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+    double ratio = sums[i].squares / sums[i].sums / sums[i].draws / variance;
+    if (fabs(ratio - 1) > 5 * sqrt(2 / sums[i].sums) + sums[i].correlated)
+      fail_msg("sums over %s: %g times the variance of independent draws", sums[i].name, ratio);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_dropout_words_are_those_of_philox_and_rotated),
@@ -123,6 +166,7 @@ int main(void) {
       cmocka_unit_test(test_dropout_drops_each_element_at_the_rate),
       cmocka_unit_test(test_dropout_elements_of_a_group_are_nearly_independent),
       cmocka_unit_test(test_dropout_groups_sites_and_keys_are_independent),
+      cmocka_unit_test(test_dropout_sums_vary_as_those_of_independent_draws),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,7 +46,7 @@ lint_lines() {
 
 @test "lint accepts run, conditions and one assertion on each line" {
   # shellcheck disable=SC2016  # text of a test
-  lint_lines 'run ! cmp a b' 'if [ "$UID" = 1 ] && [ "$UID" = 2 ]; then echo; fi' '[ "$UID" = 1 ] && [ "$UID" = 2 ] || echo' '[ "$UID" = 3 ]'
+  lint_lines 'run ! cmp a b' 'if [ "$UID" = 1 ] &''& [ "$UID" = 2 ]; then echo; fi' '[ "$UID" = 1 ] &''& [ "$UID" = 2 ] || echo' '[ "$UID" = 3 ]'
   echo "$output"
   [ "$status" -eq 0 ]
 }

@@ -68,7 +68,8 @@ setup() {
     TRIREME_FAULT=$fault "$TRIREME" train --data "$SET" --run "$T/run" "${MODEL[@]}" "${options[@]}" $more --steps 1000000 \
       > /dev/null 2> "$T/err" 3>&- &
     child=$!
-    if [ $((i % 10)) -ne 0 ] && [ -z "$fault" ]; then  # the tenth process dies while it starts
+    # The tenth process dies while it starts.
+    if [[ $((i % 10)) -ne 0 && -z $fault ]]; then
       until_true has_moved
       kill -0 $child || { cat "$T/err"; false; }
     fi

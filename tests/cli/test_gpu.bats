@@ -104,7 +104,7 @@ has_ended() { ! grep -qs '^State:.[^Z]' "/proc/$(cat "$1")/status"; }
   program train_gpu.sh 'echo $$ > pid; timeout 1000 bash -c "echo \$\$ > nested; exec sleep 1000"'
   scripts/test-gpu train 3>&- &
   local script=$! code=0
-  until [ -s pid ] && [ -s nested ]; do sleep 0.1; done
+  for file in pid nested; do until_true test -s $file; done
   kill -TERM $script
   wait $script || code=$?
   [ "$code" -eq 130 ]

@@ -40,7 +40,7 @@ static Err add_checkpoint(Average *a, const char *dir, uint64_t step) {
   return ERR_OK;
 }
 
-static Err add_checkpoints(Average *a, const char *run, int k) {
+static Err add_checkpoints(Average *a, const char *run, int k, SaveSteps steps) {
   char parent[FILE_PATH_MAX], dir[FILE_PATH_MAX];
   CheckpointList list;
   TRY(file_join(parent, run, "checkpoints"));
@@ -49,7 +49,8 @@ static Err add_checkpoints(Average *a, const char *run, int k) {
   for (size_t i = 0; i < list.count && a->count < k && !err; i++) {
     const CheckpointName *c = &list.at[i];
     bool whole, counted = a->count && c->step == a->first;
-    if (c->ahead || counted) continue;
+    bool of_a_stop = a->count && !save_steps_have(steps, c->step);
+    if (c->ahead || counted || of_a_stop) continue;
     err = file_join(dir, parent, c->name);
     if (!err) err = checkpoint_check(dir, /*model_only=*/true, &whole);
     if (err) break;
@@ -113,9 +114,9 @@ static Err write_model(const Average *a, const char *out) {
   return err_give(&why);
 }
 
-static Err average_into(Average *a, const char *run, int k, const char *out) {
+static Err average_into(Average *a, const char *run, int k, SaveSteps steps, const char *out) {
   TRY(check_target(out));
-  TRY(add_checkpoints(a, run, k));
+  TRY(add_checkpoints(a, run, k, steps));
   if (a->count == 0)
     return err_set(ERR_WORK, "%s has no complete checkpoint to average; train first", run);
   if (a->count == 1) {
@@ -133,7 +134,7 @@ static Err average_into(Average *a, const char *run, int k, const char *out) {
   return ERR_OK;
 }
 
-Err average_last(const char *run, int k, const char *out, int *count) {
+Err average_last(const char *run, int k, SaveSteps steps, const char *out, int *count) {
   Average *a;
   char place[FILE_PATH_MAX];
   *count = 0;
@@ -142,7 +143,7 @@ Err average_last(const char *run, int k, const char *out, int *count) {
   TRY(file_join(place, out, ""));
   for (size_t n = strlen(place); n > 1 && place[n - 1] == '/';) place[--n] = '\0';
   TRY(mem_alloc(&a, 1, sizeof *a));
-  Err err = average_into(a, run, k, place);
+  Err err = average_into(a, run, k, steps, place);
   *count = a->count;
   params_free(&a->params);
   mem_free(a->sum);

@@ -275,25 +275,49 @@ void checkpoint_list_free(CheckpointList *list) {
   *list = (CheckpointList){0};
 }
 
-Err checkpoint_prune(const char *run, int keep) {
-  char kept[2][FILE_PATH_MAX], path[FILE_PATH_MAX];
-  CheckpointList list;
-  int seen = 0;
-  for (int i = 0; i < 2; i++) TRY(read_link(kept[i], run, i));
-  TRY(checkpoint_list(&list, run));
-  Err err = ERR_OK;
-  for (size_t i = 0; i < list.count && !err; i++) {
-    const CheckpointName *c = &list.at[i];
-    bool replaced = i > 0 && c->step == list.at[i - 1].step;
-    bool linked = strcmp(c->name, kept[0]) == 0 || strcmp(c->name, kept[1]) == 0;
-    if (c->ahead || linked) {
-      seen += !c->ahead;
+bool save_steps_have(SaveSteps s, uint64_t step) {
+  if (!s.save_every && !s.valid_every) return true;
+  return (s.save_every && step % s.save_every == 0) ||
+         (s.valid_every && step % s.valid_every == 0);
+}
+
+/* Chooses what checkpoint_prune keeps. */
+typedef struct {
+  char latest[FILE_PATH_MAX], best[FILE_PATH_MAX]; /* targets of the links */
+  SaveSteps steps;
+} Kept;
+
+static bool is_counted(const Kept *k, const CheckpointName *c) {
+  return !c->ahead && (save_steps_have(k->steps, c->step) || strcmp(c->name, k->latest) == 0);
+}
+
+/* Removes the checkpoints to which no link points, except the newest `keep` that are counted. Others
+ * have the places that are left. */
+static Err remove_others(const char *run, const Kept *k, const CheckpointList *list, int keep) {
+  char path[FILE_PATH_MAX];
+  int counted = 0, others = keep;
+  for (size_t i = 0; i < list->count; i++) others -= is_counted(k, &list->at[i]);
+  for (size_t i = 0; i < list->count; i++) {
+    const CheckpointName *c = &list->at[i];
+    bool is_replaced = i > 0 && c->step == list->at[i - 1].step;
+    if (c->ahead || strcmp(c->name, k->latest) == 0 || strcmp(c->name, k->best) == 0) {
+      counted += is_counted(k, c);
       continue;
     }
-    if (!replaced && seen++ < keep) continue;
-    err = join_checkpoint_path(path, run, c->name);
-    if (!err) err = file_remove_all(path);
+    if (!is_replaced && (is_counted(k, c) ? counted++ < keep : others-- > 0)) continue;
+    TRY(join_checkpoint_path(path, run, c->name));
+    TRY(file_remove_all(path));
   }
+  return ERR_OK;
+}
+
+Err checkpoint_prune(const char *run, int keep, SaveSteps steps) {
+  Kept kept = {.steps = steps};
+  CheckpointList list;
+  TRY(read_link(kept.latest, run, LATEST));
+  TRY(read_link(kept.best, run, BEST));
+  TRY(checkpoint_list(&list, run));
+  Err err = remove_others(run, &kept, &list, keep);
   checkpoint_list_free(&list);
   return err;
 }

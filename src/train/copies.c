@@ -57,7 +57,7 @@ Err copies_new(Copies **out, const char *run, const TrainArrays *shape,
   *out = NULL;
   TRY(mem_alloc(&c, 1, sizeof *c));
   Err err = name_directory(run, c->dir)
-                ? saver_new(&c->saver, c->dir, shape, COPIES_KEPT, backend)
+                ? saver_new(&c->saver, c->dir, shape, COPIES_KEPT, (SaveSteps){0}, backend)
                 : err_set(ERR_WORK,
                           "cannot read %s/id, which names the in-memory copies; check the "
                           "permissions of the run directory",

@@ -313,7 +313,7 @@ static Err write_average(Trainer *t, int *count) {
   char out[FILE_PATH_MAX], path[FILE_PATH_MAX];
   saver_wait(t->run.saver, NULL);
   TRY(file_join(out, t->run.dir, "average"));
-  TRY(average_last(t->run.dir, t->spec->average, out, count));
+  TRY(average_last(t->run.dir, t->spec->average, train_save_steps(t), out, count));
   if (*count < 2) return ERR_OK;
   TRY(file_join(path, out, "weights.safetensors"));
   return store_load_array(&t->state.model->params, t->world.grads.host, path);

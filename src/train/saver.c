@@ -19,6 +19,7 @@ struct Saver {
   ModelFile file[STORE_FILES];
   Str contents[STORE_FILES];
   int keep;
+  SaveSteps steps;
   TrainArrays snapshot;
   const Backend *backend;
   float *pinned[4]; /* arrays w, e, m, v of the snapshot that are page-locked; otherwise NULL */
@@ -41,7 +42,7 @@ struct Saver {
 };
 
 static void remove_older(const Saver *s) {
-  if (checkpoint_prune(s->run, s->keep))
+  if (checkpoint_prune(s->run, s->keep, s->steps))
     log_warn("cannot remove older checkpoints, training goes on: %s", err_message());
 }
 
@@ -162,11 +163,12 @@ static void pin_snapshot(Saver *s) {
 }
 
 Err saver_new(Saver **out, const char *run_dir, const TrainArrays *shape, int keep,
-              const Backend *backend) {
+              SaveSteps steps, const Backend *backend) {
   Saver *s;
   *out = NULL;
   TRY(mem_alloc(&s, 1, sizeof *s));
   s->keep = keep;
+  s->steps = steps;
   pthread_mutex_init(&s->lock, NULL);
   pthread_cond_init(&s->changed, NULL);
   Err err = mem_dup(&s->run, run_dir, strlen(run_dir));

@@ -11,10 +11,11 @@
 typedef struct Saver Saver;
 
 /* Allocates a snapshot with the arrays that are not NULL in `shape`, and starts the thread.
- * After each save, checkpoints other than latest, best and the newest `keep` are removed.
+ * After each save, checkpoints other than latest, best and the newest `keep`, those
+ * of `steps` first, are removed.
  * shape->config, shape->params and the backend must outlive the saver. */
 NODISCARD Err saver_new(Saver **out, const char *run, const TrainArrays *shape, int keep,
-                        const Backend *backend);
+                        SaveSteps steps, const Backend *backend);
 /* Makes the saver report each write to `act`, on the saver's thread, instead of printing
  * warnings. After a failed write err_message() has the reason. Call it before the first
  * saver_commit. */

@@ -271,7 +271,8 @@ static Err open_saver(Trainer *t, SetUp *s) {
   TrainArrays shape = train_arrays(t);
   if (!world_is_writer(&t->world)) return ERR_OK;
   return saver_new(&t->run.saver, t->run.dir, &shape,
-                   spec->keep > spec->average ? spec->keep : spec->average, &t->world.backend);
+                   spec->keep > spec->average ? spec->keep : spec->average, train_save_steps(t),
+                   &t->world.backend);
 }
 
 /* Must come after commit_run, because the directory of the copies is named by the run's id. */

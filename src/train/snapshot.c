@@ -26,6 +26,10 @@ TrainArrays train_arrays(const Trainer *t) {
                        .second = st->second};
 }
 
+SaveSteps train_save_steps(const Trainer *t) {
+  return (SaveSteps){t->spec->save_every, t->task->valid_examples ? t->spec->valid_every : 0};
+}
+
 /* On rank 0: fills `a`, the saver's snapshot, and the counters from a checkpoint or with
  * initial values. */
 static Err load_or_begin(Trainer *t, TrainArrays *a) {

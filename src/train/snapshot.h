@@ -6,6 +6,8 @@
 
 /* Returns the arrays that a checkpoint contains, and the properties that it must match. */
 TrainArrays train_arrays(const Trainer *t);
+/* Returns the steps of the checkpoints that are kept and averaged. */
+SaveSteps train_save_steps(const Trainer *t);
 /* Restores the state from run.load_from, if that is set, or from the last undamaged checkpoint;
  * initializes it if there is none. */
 NODISCARD Err train_restore(Trainer *t);

@@ -426,6 +426,17 @@ ended() {
   [[ ! "$output" =~ "warning" ]]
 }
 
+@test "the average and the kept checkpoints do not depend on stops" {
+  options=(--save-every 4 --valid-every 0 --average-checkpoints 3 --keep-checkpoints 3 --lr-scheduler constant)
+  train 1 "$T/whole" --steps 16 "${options[@]}"
+  for end in 5 6 11 14 16; do
+    if [ -d "$T/parts" ]; then more=--resume; else more=''; fi
+    train 1 "$T/parts" $more --steps $end "${options[@]}"
+  done
+  cmp "$T/whole/average/weights.safetensors" "$T/parts/average/weights.safetensors"
+  [ "$(cd "$T/parts/checkpoints" && echo step-*)" = "step-00000008 step-00000012 step-00000016" ]
+}
+
 @test "a slash at the end of --run is not doubled in the output" {
   run train 1 "$T/run/" --steps 2 --valid-every 2 --samples 0 --beam-size 1
   [ "$status" -eq 0 ]

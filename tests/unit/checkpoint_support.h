@@ -22,6 +22,8 @@ static double *doubles[2];
 
 enum { WITH_E = 1, WITH_M = 2, WITH_V = 4, WITH_SECOND = 8, WITH_ALL = 15 };
 
+static const SaveSteps every_step = {0};
+
 static ModelFile tokenizer_file = {.what = "tokenizer", .name = "tokenizer.model"};
 
 /* Returns the arrays of one side (0: to save, 1: to load) that are in `set`. */

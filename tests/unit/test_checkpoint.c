@@ -50,7 +50,7 @@ static void test_checkpoint_same_step_saved_again_replaces_the_first(void **stat
   assert_int_equal(resume(at("again"), WITH_ALL, dir), 3);
   assert_true(file_exists(join(at("again"), "checkpoints/step-00000003.old")));
   assert_true(file_is_dir(join(at("again"), "checkpoints/best")));
-  OK(checkpoint_prune(at("again"), 1));
+  OK(checkpoint_prune(at("again"), 1, every_step));
   assert_false(file_exists(join(at("again"), "checkpoints/step-00000003.old")));
   assert_int_equal(resume(at("again"), WITH_ALL, dir), 3);
   /* As after a kill between the two renames: the replaced checkpoint is found. */
@@ -311,24 +311,45 @@ static void assert_steps(const char *run, const char *want) {
   checkpoint_list_free(&list);
 }
 
+static void test_checkpoint_prune_removes_those_of_a_stop_first(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX];
+  const SaveSteps steps = {.save_every = 4, .valid_every = 6};
+  OK(file_join(run, scratch, "stops"));
+  for (uint64_t step = 4; step <= 10; step++) save(run, 0, step, step == 7);
+  OK(checkpoint_prune(run, 3, steps));
+  assert_steps(run, "00000010 00000008 00000007 00000006 ");
+  save(run, 0, 12, false);
+  OK(checkpoint_prune(run, 3, steps));
+  assert_steps(run, "00000012 00000008 00000007 00000006 ");
+  save(run, 0, 16, true);
+  OK(checkpoint_prune(run, 3, steps));
+  assert_steps(run, "00000016 00000012 00000008 ");
+  /* They have the places that no other has, in case the latest is damaged. */
+  OK(file_join(run, scratch, "young"));
+  for (uint64_t step = 1; step <= 5; step++) save(run, 0, step, false);
+  OK(checkpoint_prune(run, 3, steps));
+  assert_steps(run, "00000005 00000004 00000003 ");
+}
+
 static void test_checkpoint_prune_keeps_newest_and_best(void **state) {
   (void)state;
   char run[FILE_PATH_MAX];
   OK(file_join(run, scratch, "prune"));
   for (uint64_t step = 1; step <= 6; step++) save(run, 0, step, step == 2);
   OK(file_mkdirs(join(run, "checkpoints/step-mine")));
-  OK(checkpoint_prune(run, 3));
+  OK(checkpoint_prune(run, 3, every_step));
   assert_steps(run, "00000006 00000005 00000004 00000002 ");
-  OK(checkpoint_prune(run, 0));
+  OK(checkpoint_prune(run, 0, every_step));
   assert_steps(run, "00000006 00000002 ");
   for (uint64_t step = 7; step <= 9; step++) save(run, 0, step, false);
   /* Training has returned to step 6, because later checkpoints are damaged; these are not
    * counted. */
   save(run, 0, 6, false);
-  OK(checkpoint_prune(run, 2));
+  OK(checkpoint_prune(run, 2, every_step));
   assert_steps(run, "00000009 00000008 00000007 00000006 00000002 ");
   save(run, 0, 8, false);
-  OK(checkpoint_prune(run, 2));
+  OK(checkpoint_prune(run, 2, every_step));
   assert_steps(run, "00000009 00000008 00000007 00000002 ");
   /* A directory that Trireme did not create. */
   assert_true(file_is_dir(join(run, "checkpoints/step-mine")));
@@ -404,7 +425,7 @@ static void test_saver_tokenizer_changed_under_the_run_saves_the_first(void **st
   ModelFile changing;
   TrainArrays mine = arrays_with_tokenizer(0, WITH_M, &changing, at("changing.model"));
   OK(file_write(at("changing.model"), "pieces", 6));
-  OK(saver_new(&s, at("changing"), &mine, 2, &backend));
+  OK(saver_new(&s, at("changing"), &mine, 2, every_step, &backend));
   OK(file_write(at("changing.model"), "", 0));
   save_one(s);
   OK(file_read(at("changing/checkpoints/latest/tokenizer.model"), 100, &saved));
@@ -420,7 +441,7 @@ static void test_saver_tokenizer_removed_under_the_run_saves_the_first(void **st
   OK(file_write(at("removed.model"), "pieces", 6));
   ModelFile removed;
   mine = arrays_with_tokenizer(0, WITH_M, &removed, at("removed.model"));
-  OK(saver_new(&s, at("removed"), &mine, 2, &backend));
+  OK(saver_new(&s, at("removed"), &mine, 2, every_step, &backend));
   assert_int_equal(unlink(at("removed.model")), 0);
   save_one(s);
 }
@@ -440,6 +461,7 @@ int main(void) {
       cmocka_unit_test(test_checkpoint_load_with_other_arrays_is_refused),
       cmocka_unit_test(test_checkpoint_value_that_is_not_finite_is_refused),
       cmocka_unit_test(test_checkpoint_prune_keeps_newest_and_best),
+      cmocka_unit_test(test_checkpoint_prune_removes_those_of_a_stop_first),
       cmocka_unit_test(test_checkpoint_settle_best_follows_the_restored_state),
       cmocka_unit_test(test_checkpoint_settle_best_accepts_a_directory),
   };

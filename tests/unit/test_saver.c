@@ -50,7 +50,7 @@ static void test_saver_snapshot_is_unchanged_by_later_steps(void **state) {
     TrainArrays mine = arrays(0, sets[i]);
     char run[32];
     snprintf(run, sizeof run, "saver-%d", i);
-    OK(saver_new(&s, at(run), &mine, 2, &here));
+    OK(saver_new(&s, at(run), &mine, 2, every_step, &here));
     uint64_t bytes =
         (uint64_t)(1 + __builtin_popcount((unsigned)sets[i] & 7)) * params.padded * 4;
     if (sets[i] & WITH_SECOND) bytes += params.count * 8;
@@ -118,7 +118,7 @@ static void test_saver_snapshot_is_pinned_for_a_device(void **state) {
   TrainArrays shape = arrays(0, WITH_ALL);
   memset(&device, 0, sizeof device);
   device.most = 8;
-  OK(saver_new(&s, at("pinned"), &shape, 2, &there));
+  OK(saver_new(&s, at("pinned"), &shape, 2, every_step, &there));
   const TrainArrays *a = saver_begin(s);
   assert_int_equal(device.pinned, 4);
   assert_true(device.block[0] == a->w && device.block[1] == a->e);
@@ -136,7 +136,7 @@ static void test_saver_without_pinned_memory_warns_and_saves(void **state) {
   memset(&device, 0, sizeof device);
   device.most = 1;
   listen_begin();
-  OK(saver_new(&s, at("unpinned"), &shape, 2, &there));
+  OK(saver_new(&s, at("unpinned"), &shape, 2, every_step, &there));
   assert_holds(
       listen_end(),
       "warning: cannot pin host memory, so copies for checkpoints will block the GPU for "
@@ -167,7 +167,7 @@ static void test_saver_commit_does_not_wait_and_begin_does(void **state) {
   OK(file_join(run, scratch, "slow"));
   save(run, 0, 1, false);
   TrainArrays shape = arrays(0, 0);
-  OK(saver_new(&s, run, &shape, 2, &here));
+  OK(saver_new(&s, run, &shape, 2, every_step, &here));
   stop_watch();
   assert_int_equal(setenv("TRIREME_FAULT", "hang:save", 1), 0);
   listen_begin();
@@ -192,7 +192,7 @@ static void fail_between(const char *run, void (*break_it)(void), void (*mend_it
   char dir[FILE_PATH_MAX], left[FILE_PATH_MAX];
   Saver *s;
   TrainArrays shape = arrays(0, WITH_ALL);
-  OK(saver_new(&s, run, &shape, 2, &here));
+  OK(saver_new(&s, run, &shape, 2, every_step, &here));
   commit(s, 2, true);
   OK(wait_for(s));
   for (int again = 0; again < 3; again++) {
@@ -270,7 +270,7 @@ static void test_saver_verdict_is_added_to_the_checkpoint(void **state) {
   Saver *s;
   TrainArrays shape = arrays(0, WITH_ALL);
   OK(file_join(run, scratch, "judged"));
-  OK(saver_new(&s, run, &shape, 2, &here));
+  OK(saver_new(&s, run, &shape, 2, every_step, &here));
   commit(s, 2, false);
   TrainCounters c = counters(2);
   c.best_score = 1.0 / 7, c.best_step = 2, c.worse = 0, c.validated = 2;
@@ -293,7 +293,7 @@ static void test_saver_verdict_without_a_checkpoint_makes_no_best(void **state) 
   OK(file_join(best, run, "checkpoints/best"));
   signal(SIGXFSZ, SIG_IGN);
   limit = 600;
-  OK(saver_new(&s, run, &shape, 2, &here));
+  OK(saver_new(&s, run, &shape, 2, every_step, &here));
   fill_arrays(saver_begin(s), 2);
   TrainCounters c = counters(2);
   listen_begin();
@@ -323,7 +323,7 @@ static void test_saver_failed_write_is_remembered_until_one_succeeds(void **stat
   TrainArrays shape = arrays(0, WITH_ALL);
   signal(SIGXFSZ, SIG_IGN);
   limit = 600;
-  OK(saver_new(&s, at("remembered"), &shape, 2, &here));
+  OK(saver_new(&s, at("remembered"), &shape, 2, every_step, &here));
   TrainCounters c = counters(2);
   fill_arrays(saver_begin(s), 2);
   listen_begin();
@@ -395,7 +395,7 @@ static int remove_disk(void **state) { /* also runs after a failed test */
 static void save_for_ever(const char *run, uint64_t step, _Atomic uint64_t *done) {
   Saver *s;
   TrainArrays shape = arrays(0, WITH_E | WITH_M | WITH_SECOND);
-  if (saver_new(&s, run, &shape, 2, &here)) _exit(1);
+  if (saver_new(&s, run, &shape, 2, every_step, &here)) _exit(1);
   for (;; step++) {
     for (uint64_t times = 0; times <= step % 2; times++) {
       TrainCounters c = counters(step);
@@ -461,7 +461,7 @@ static void save_traced(const char *run) {
     TrainCounters c = counters(step);
     fill_arrays(&a, step);
     if (checkpoint_save(run, &a, &c) || checkpoint_add_validation(run, &c, true) ||
-        checkpoint_prune(run, 1))
+        checkpoint_prune(run, 1, every_step))
       _exit(2);
   }
   _exit(0);
@@ -535,7 +535,7 @@ static void test_average_of_one_checkpoint_is_not_made(void **state) {
   save_mean(run, 7, false);
   log_quiet(false);
   listen_begin();
-  Err err = average_last(run, 5, at("single/average"), &count);
+  Err err = average_last(run, 5, every_step, at("single/average"), &count);
   const char *text = listen_end();
   OK(err);
   assert_int_equal(count, 1);
@@ -553,7 +553,7 @@ static void test_average_of_checkpoints_is_mean_of_weights(void **state) {
   OK(file_write(at("stderr"), "", 0));
   log_quiet(false);
   listen_begin();
-  Err err = average_last(run, 3, out, &count);
+  Err err = average_last(run, 3, every_step, out, &count);
   const char *text = listen_end();
   OK(err);
   assert_holds(text, "average of 3 checkpoints, steps 3 to 5");
@@ -564,12 +564,17 @@ static void test_average_of_checkpoints_is_mean_of_weights(void **state) {
   ModelConfig back;
   OK(store_load_config(&back, NULL, out));
   assert_int_equal(transformer_config(&back)->d_model, config.d_model);
+  /* Of other steps only the newest is averaged, as the last step of a run may be one. */
+  err = average_last(run, 9, (SaveSteps){.save_every = 2}, out, &count);
+  OK(err);
+  assert_int_equal(count, 3);
+  assert_mean(out, (4.0 + 16.0 + 25.0) / 3);
   /* Replaces an average, skips a damaged checkpoint, and uses fewer checkpoints than
    * requested. */
   OK(file_join(path, run, "checkpoints/step-00000004/weights.safetensors"));
   assert_int_equal(truncate(path, 2000), 0);
   listen_begin();
-  err = average_last(run, 9, out, &count);
+  err = average_last(run, 9, every_step, out, &count);
   text = listen_end();
   OK(err);
   assert_holds(text, "step-00000004/weights.safetensors");
@@ -578,11 +583,12 @@ static void test_average_of_checkpoints_is_mean_of_weights(void **state) {
   assert_false(file_exists(at("many/average.unfinished")));
   assert_false(file_exists(at("many/average.replaced")));
   /* Replaces nothing except an average. */
-  assert_int_equal(average_last(run, 2, at("many/checkpoints/step-00000005"), &count),
-                   ERR_USAGE);
-  assert_int_equal(average_last(run, 2, run, &count), ERR_USAGE);
-  assert_int_equal(average_last(run, 1, out, &count), ERR_USAGE);
-  assert_int_equal(average_last(at("nowhere"), 2, at("nothing"), &count), ERR_WORK);
+  assert_int_equal(
+      average_last(run, 2, every_step, at("many/checkpoints/step-00000005"), &count),
+      ERR_USAGE);
+  assert_int_equal(average_last(run, 2, every_step, run, &count), ERR_USAGE);
+  assert_int_equal(average_last(run, 1, every_step, out, &count), ERR_USAGE);
+  assert_int_equal(average_last(at("nowhere"), 2, every_step, at("nothing"), &count), ERR_WORK);
   assert_false(file_exists(at("nothing")));
   assert_mean(out, (1.0 + 4.0 + 9.0 + 25.0) / 4);
 }
@@ -594,7 +600,7 @@ static const char *walked_run, *walked_dir;
 static Err make_saver(void) {
   Saver *s;
   TrainArrays shape = arrays(0, WITH_ALL);
-  TRY(saver_new(&s, walked_run, &shape, 1, &here));
+  TRY(saver_new(&s, walked_run, &shape, 1, every_step, &here));
   saver_free(s);
   return ERR_OK;
 }
@@ -622,7 +628,7 @@ static Err save_walked(void) {
 
 static Err average_walked(void) {
   int count;
-  return average_last(walked_run, 2, at("walked-average"), &count);
+  return average_last(walked_run, 2, every_step, at("walked-average"), &count);
 }
 
 static void walk(Err (*operation)(void), uint64_t least) {

@@ -64,13 +64,18 @@ static double count_gemm_flops(const Trainer *t) {
   return 6 * tokens * t->micro_batches * (shape.gemm_weights[0] + shape.gemm_weights[1]);
 }
 
-/* Measures a GEMM of the feed-forward layers for 0.2 s; *rate is in FLOP/s. */
+static size_t limit_size(size_t size, size_t most) {
+  return size < most ? size : most;
+}
+
+/* Measures a GEMM of the feed-forward layers for 0.2 s; *rate is in FLOP/s. A larger model has the
+ * same rate as the limits below, but might not fit into memory. */
 static Err measure_gemm_rate(const Trainer *t, double *rate) {
   const Backend *b = &t->world.backend;
   const ModelConfig *c = &t->state.model->config;
   ModelShape shape = c->family->shape(c);
-  size_t d = shape.d_model, ff = shape.ffn_dim,
-         rows = t->task->capacity < 1024 ? t->task->capacity : 1024;
+  size_t d = limit_size(shape.d_model, 4096), ff = limit_size(shape.ffn_dim, 16384);
+  size_t rows = limit_size(t->task->capacity, 1024);
   size_t size = type_size(b->type);
   void *x = NULL, *y = NULL, *w = NULL;
   Err err;

@@ -48,6 +48,15 @@ static Err read_truth(const char *word, double *value) {
   return err_set(ERR_USAGE, "'%s' is neither yes nor no", word);
 }
 
+/* An empty name of a file or directory is probably a shell variable that is not set. */
+static Err check_name(const OptSpec *s, const char *word) {
+  static const char *const kinds[] = {"FILE", "DIR", "PATH", "SRC"};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !*word; i++)
+    if (strstr(s->arg, kinds[i]))
+      return err_set(ERR_USAGE, "the value is empty; pass %s", s->arg);
+  return ERR_OK;
+}
+
 /* Parses one word as a value of the option's type. Numbers and flags are stored in `number`. */
 static Err check_word(const OptSpec *s, const char *word, double *number) {
   int64_t whole = 0;
@@ -71,7 +80,7 @@ static Err check_word(const OptSpec *s, const char *word, double *number) {
       err = str_real(word, number);
       break;
     case OPT_TEXT:
-      return ERR_OK;
+      return check_name(s, word);
     case OPT_CHOICE:
       if (opt_read_choice_(s->choices, word, choice)) return ERR_OK;
       return opt_refuse_choice_(s->choices, word);

@@ -94,7 +94,7 @@ Err transformer_check_config(const TransformerConfig *c) {
   if (c->positions != POSITION_LEARNED && c->d_model % 2 != 0)
     return err_set(ERR_USAGE,
                    "sinusoidal positions need an even --d-model, not %d; choose an even one, "
-                   "or --positions learned",
+                   "or --position-embedding learned",
                    c->d_model);
   return ERR_OK;
 }

@@ -175,3 +175,16 @@ hidden() {
   [ "$status" -ne 0 ]
   [[ "$output" == *"only local files"* ]]
 }
+
+@test "an empty name of a file or directory is refused, and nothing is written" {
+  mkdir "$T/empty"
+  cd "$T/empty"
+  run "$TRIREME" train --data set --run '' --device cpu
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"--run: the value is empty; pass DIR"* ]]
+  run "$TRIREME" prepare --recipe demo --out ''
+  [ "$status" -eq 2 ]
+  run "$TRIREME" prepare --train a '' --out out
+  [ "$status" -eq 2 ]
+  [ -z "$(ls -A)" ]
+}

@@ -211,6 +211,15 @@ Err file_lock(const char *path, int *fd, bool *busy) {
   return err;
 }
 
+Err file_is_locked(const char *path, bool *busy) {
+  int fd;
+  *busy = false;
+  if (!file_exists(path)) return ERR_OK;
+  TRY(file_lock(path, &fd, busy));
+  if (fd >= 0) close(fd);
+  return ERR_OK;
+}
+
 #define LOCK_WAIT  1000 /* milliseconds for which file_lock_soon tries */
 #define LOCK_PAUSE 10   /* milliseconds between two attempts */
 

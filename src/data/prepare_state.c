@@ -23,16 +23,19 @@
 #define STATE_VERSION   3
 #define STATE_HEAD      STATE_NAME "3"
 
+static Err refuse_busy(const char *dir) {
+  return err_set(
+      ERR_WORK,
+      "another process is writing to %s; wait until it has ended, or choose another --out",
+      dir);
+}
+
 static Err lock_dir(PrepareState *s) {
   char path[FILE_PATH_MAX];
   bool busy;
   TRY(file_join(path, s->dir, "lock"));
-  TRY(file_lock(path, &s->lock, &busy));
-  if (!busy) return ERR_OK;
-  return err_set(
-      ERR_WORK,
-      "another process is writing to %s; wait until it has ended, or choose another --out",
-      s->dir);
+  TRY(file_lock_soon(path, &s->lock, &busy));
+  return busy ? refuse_busy(s->dir) : ERR_OK;
 }
 
 /* Copies OUT without trailing slashes. */
@@ -123,7 +126,8 @@ static Err refuse_partial(const char *partial) {
 }
 
 Err prepare_check_out(const char *out, bool resume) {
-  char partial[FILE_PATH_MAX];
+  char partial[FILE_PATH_MAX], lock[FILE_PATH_MAX];
+  bool is_busy;
   TRY(place_check(out));
   TRY(partial_path(partial, out));
   if (file_exists(out)) return refuse_existing(out);
@@ -132,7 +136,10 @@ Err prepare_check_out(const char *out, bool resume) {
                    "%s is left from a conversion that was stopped: repeat the command with "
                    "--convert, or remove it",
                    partial);
-  return file_exists(partial) && !resume ? refuse_partial(partial) : ERR_OK;
+  if (!file_exists(partial) || resume) return ERR_OK;
+  TRY(file_join(lock, partial, "lock"));
+  TRY(file_is_locked(lock, &is_busy));
+  return is_busy ? refuse_busy(partial) : refuse_partial(partial);
 }
 
 Err prepare_check_conversion(const char *out) {

@@ -109,13 +109,9 @@ Err rundir_lock(const char *run, int *lock) {
 
 Err rundir_is_used(const char *run, bool *is_used) {
   char path[FILE_PATH_MAX];
-  int lock;
   *is_used = false;
   TRY(file_join(path, run, "lock"));
-  if (!file_exists(path)) return ERR_OK;
-  TRY(file_lock(path, &lock, is_used));
-  if (lock >= 0) close(lock);
-  return ERR_OK;
+  return file_is_locked(path, is_used);
 }
 
 Err rundir_enter(const char *run, bool is_resumed, const char *options,

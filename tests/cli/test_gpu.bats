@@ -95,6 +95,10 @@ program() {
   run scripts/test-gpu
   [ "$status" -eq 77 ]
   [[ "$output" == *"nvcc was not found"* ]]
+  echo 'HAVE_CUDA := 1' > build/config.mk
+  run scripts/test-gpu
+  [ "$status" -eq 77 ]
+  [[ "$output" == *"the CUDA plug-in is not built: run make first" ]]
 }
 
 # has_ended FILE: the process whose number is in the file runs no more

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 Err out_dir_begin(const char *out, char path[FILE_PATH_MAX]) {
-  if (!*out) return err_set(ERR_USAGE, "--out is empty; pass the path of a new directory");
   int len = snprintf(path, FILE_PATH_MAX, "%s", out);
   if (len < 0 || len >= FILE_PATH_MAX)
     return err_set(ERR_USAGE, "--out %s: the path is too long", out);

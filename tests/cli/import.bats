@@ -37,7 +37,7 @@ setup() {
   [ ! -e "$T/model/left" ]
   [ ! -e "$T/model.partial" ]
   run -2 "$TRIREME" import --from "$GOLDEN/hf" --out ""
-  [[ "$output" == *"--out is empty"* ]]
+  [[ "$output" == *"--out: the value is empty; pass DIR"* ]]
 }
 
 @test "an imported model whose vocabulary is damaged is refused" {

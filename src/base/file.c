@@ -211,13 +211,12 @@ Err file_lock(const char *path, int *fd, bool *busy) {
   return err;
 }
 
-Err file_is_locked(const char *path, bool *busy) {
-  int fd;
-  *busy = false;
-  if (!file_exists(path)) return ERR_OK;
-  TRY(file_lock(path, &fd, busy));
-  if (fd >= 0) close(fd);
-  return ERR_OK;
+bool file_is_locked(const char *path) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  bool is_locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(fd);
+  return is_locked;
 }
 
 #define LOCK_WAIT  1000 /* milliseconds for which file_lock_soon tries */

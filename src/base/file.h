@@ -49,8 +49,8 @@ NODISCARD Err file_program_dir(char *out);
 /* Locks the file until *fd is closed. Does not block: if another process holds the lock, sets
  * *busy and sets *fd to -1. */
 NODISCARD Err file_lock(const char *path, int *fd, bool *busy);
-/* *busy: the file exists and another process holds its lock. */
-NODISCARD Err file_is_locked(const char *path, bool *busy);
+/* Returns true if the file can be read and another process holds its lock. */
+bool file_is_locked(const char *path);
 /* Like file_lock, but tries for a second: another process may hold the lock for an instant, to find
  * out whether it is free. */
 NODISCARD Err file_lock_soon(const char *path, int *fd, bool *busy);

@@ -125,29 +125,39 @@ static Err refuse_partial(const char *partial) {
       partial);
 }
 
+static bool is_busy(const char *dir) {
+  char path[FILE_PATH_MAX];
+  return file_join(path, dir, "lock") == ERR_OK && file_is_locked(path);
+}
+
 Err prepare_check_out(const char *out, bool resume) {
-  char partial[FILE_PATH_MAX], lock[FILE_PATH_MAX];
-  bool is_busy;
+  char partial[FILE_PATH_MAX];
   TRY(place_check(out));
   TRY(partial_path(partial, out));
   if (file_exists(out)) return refuse_existing(out);
+  bool is_left = file_exists(partial) && (!resume || has_mark(partial));
+  if (!is_left) return ERR_OK;
+  if (is_busy(partial)) return refuse_busy(partial);
   if (has_mark(partial))
     return err_set(ERR_WORK,
                    "%s is left from a conversion that was stopped: repeat the command with "
                    "--convert, or remove it",
                    partial);
-  if (!file_exists(partial) || resume) return ERR_OK;
-  TRY(file_join(lock, partial, "lock"));
-  TRY(file_is_locked(lock, &is_busy));
-  return is_busy ? refuse_busy(partial) : refuse_partial(partial);
+  return refuse_partial(partial);
 }
 
-Err prepare_check_conversion(const char *out) {
+/* has_lock: this process has locked OUT.partial. */
+static Err check_conversion(const char *out, bool has_lock) {
   char partial[FILE_PATH_MAX];
   TRY(partial_path(partial, out));
   if (file_exists(out)) return refuse_existing(out);
   bool is_free = !file_exists(partial) || has_mark(partial) || is_empty(partial);
-  return is_free ? ERR_OK : refuse_partial(partial);
+  if (is_free) return ERR_OK;
+  return !has_lock && is_busy(partial) ? refuse_busy(partial) : refuse_partial(partial);
+}
+
+Err prepare_check_conversion(const char *out) {
+  return check_conversion(out, /*has_lock=*/false);
 }
 
 Err prepare_enter(PrepareState *s, const char *out, bool resume) {
@@ -158,7 +168,10 @@ Err prepare_enter(PrepareState *s, const char *out, bool resume) {
   if (!file_exists(s->dir) && resume && !event_has_launcher())
     log_info("nothing to resume in %s: starting from the beginning", s->dir);
   TRY(file_mkdirs(s->dir));
-  return lock_dir(s);
+  Err err = lock_dir(s);
+  if (!file_exists(out)) return err;
+  prepare_leave(s);
+  return refuse_existing(out); /* the process that had the lock has completed it */
 }
 
 Err prepare_follow(PrepareState *s, const char *out) {
@@ -175,7 +188,7 @@ Err prepare_enter_conversion(PrepareState *s, const char *out) {
   TRY(file_mkdirs(s->dir));
   TRY(lock_dir(s));
   /* Checks again: another run may have written files here before this one got the lock. */
-  Err err = prepare_check_conversion(out);
+  Err err = check_conversion(out, /*has_lock=*/true);
   if (!err) err = file_write(mark, "", 0);
   if (!err) err = remove_entries(s->dir, is_content);
   if (err) prepare_leave(s);

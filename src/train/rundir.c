@@ -109,9 +109,9 @@ Err rundir_lock(const char *run, int *lock) {
 
 Err rundir_is_used(const char *run, bool *is_used) {
   char path[FILE_PATH_MAX];
-  *is_used = false;
   TRY(file_join(path, run, "lock"));
-  return file_is_locked(path, is_used);
+  *is_used = file_is_locked(path);
+  return ERR_OK;
 }
 
 Err rundir_enter(const char *run, bool is_resumed, const char *options,

@@ -68,13 +68,13 @@ static size_t limit_size(size_t size, size_t most) {
   return size < most ? size : most;
 }
 
-/* Measures a GEMM of the feed-forward layers for 0.2 s; *rate is in FLOP/s. A larger model has the
- * same rate as the limits below, but might not fit into memory. */
+/* Measures a GEMM of the feed-forward layers for 0.2 s or more; *rate is in FLOP/s. Its sizes are
+ * limited, so that it fits into memory and ends soon; larger GEMMs have about the same rate. */
 static Err measure_gemm_rate(const Trainer *t, double *rate) {
   const Backend *b = &t->world.backend;
   const ModelConfig *c = &t->state.model->config;
   ModelShape shape = c->family->shape(c);
-  size_t d = limit_size(shape.d_model, 4096), ff = limit_size(shape.ffn_dim, 16384);
+  size_t d = limit_size(shape.d_model, 2048), ff = limit_size(shape.ffn_dim, 8192);
   size_t rows = limit_size(t->task->capacity, 1024);
   size_t size = type_size(b->type);
   void *x = NULL, *y = NULL, *w = NULL;
@@ -103,7 +103,8 @@ Err plan_dry_run(Trainer *t) {
   char text[32], time[32];
   TRY(plan_print(t));
   ErrRecord refusal = err_take(fit_print(t)); /* keep the error until all lines are printed */
-  TRY(measure_gemm_rate(t, &rate));
+  Err err = measure_gemm_rate(t, &rate);
+  if (err) return refusal.code ? err_give(&refusal) : err;
   double rounds = world_rounds(&t->world, t->micro_batches);
   double step = work / t->micro_batches * rounds / rate;
   log_info("time     about %s a step, %s for all %" PRIu64

@@ -94,11 +94,15 @@ program() {
   rm build/libtrireme-cuda.so
   run scripts/test-gpu
   [ "$status" -eq 77 ]
-  [[ "$output" == *"nvcc was not found"* ]]
+  [[ "$output" == *"the CUDA plug-in is not built: run make first" ]]
   echo 'HAVE_CUDA := 1' > build/config.mk
   run scripts/test-gpu
   [ "$status" -eq 77 ]
   [[ "$output" == *"the CUDA plug-in is not built: run make first" ]]
+  echo 'HAVE_CUDA :=' > build/config.mk
+  run scripts/test-gpu
+  [ "$status" -eq 77 ]
+  [[ "$output" == *"nvcc was not found; install the CUDA toolkit" ]]
 }
 
 # has_ended FILE: the process whose number is in the file runs no more

@@ -17,6 +17,7 @@ typedef struct {
   double *sum; /* (padded) sum in fp64, so that only the mean is rounded to fp32 */
   float *w;    /* (padded) weights of one checkpoint; at the end the mean */
   int count;
+  bool others;          /* there are checkpoints of other steps */
   uint64_t first, last; /* lowest and highest step of the averaged checkpoints */
   char newest[FILE_PATH_MAX];
 } Average;
@@ -49,8 +50,11 @@ static Err add_checkpoints(Average *a, const char *run, int k, SaveSteps steps) 
   for (size_t i = 0; i < list.count && a->count < k && !err; i++) {
     const CheckpointName *c = &list.at[i];
     bool whole, counted = a->count && c->step == a->first;
-    bool of_a_stop = a->count && !save_steps_have(steps, c->step);
-    if (c->ahead || counted || of_a_stop) continue;
+    if (c->ahead || counted) continue;
+    if (a->count && !save_steps_have(steps, c->step)) {
+      a->others = true;
+      continue;
+    }
     err = file_join(dir, parent, c->name);
     if (!err) err = checkpoint_check(dir, /*model_only=*/true, &whole);
     if (err) break;
@@ -120,9 +124,9 @@ static Err average_into(Average *a, const char *run, int k, SaveSteps steps, con
   if (a->count == 0)
     return err_set(ERR_WORK, "%s has no complete checkpoint to average; train first", run);
   if (a->count == 1) {
-    log_info("average  none: the run has one checkpoint, of step %" PRIu64
+    log_info("average  none: the run has one checkpoint%s, of step %" PRIu64
              "; save more often (--save-every) to average several",
-             a->last);
+             a->others ? " that counts (others were written by stops)" : "", a->last);
     return ERR_OK;
   }
   for (size_t i = 0; i < a->params.padded; i++) a->w[i] = (float)(a->sum[i] / a->count);

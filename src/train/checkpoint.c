@@ -281,18 +281,17 @@ bool save_steps_have(SaveSteps s, uint64_t step) {
          (s.valid_every && step % s.valid_every == 0);
 }
 
-/* Chooses what checkpoint_prune keeps. */
+/* What checkpoint_prune needs to choose. */
 typedef struct {
   char latest[FILE_PATH_MAX], best[FILE_PATH_MAX]; /* targets of the links */
   SaveSteps steps;
 } Kept;
 
+/* Returns true if the checkpoint takes one of the `keep` places before others. */
 static bool is_counted(const Kept *k, const CheckpointName *c) {
   return !c->ahead && (save_steps_have(k->steps, c->step) || strcmp(c->name, k->latest) == 0);
 }
 
-/* Removes the checkpoints to which no link points, except the newest `keep` that are counted. Others
- * have the places that are left. */
 static Err remove_others(const char *run, const Kept *k, const CheckpointList *list, int keep) {
   char path[FILE_PATH_MAX];
   int counted = 0, others = keep;

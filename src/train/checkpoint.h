@@ -48,14 +48,16 @@ NODISCARD Err checkpoint_load(const char *dir, const TrainArrays *a, TrainCounte
  * (no best), sets *is_there = false and removes the link. *is_moved: the link has changed. */
 NODISCARD Err checkpoint_settle_best(const char *run, uint64_t step, bool *is_there,
                                      bool *is_moved);
-/* The steps at which a run saves unless it is stopped: multiples of one of them, or all if both are
- * 0. Other checkpoints only serve to continue, so that the average does not depend on stops. */
+/* The steps at which a run saves unless it is stopped: multiples of one of these, or all if both are
+ * 0. A checkpoint of another step is averaged only if it is the last, so that the average does not
+ * depend on stops. */
 typedef struct {
   uint64_t save_every, valid_every;
 } SaveSteps;
 bool save_steps_have(SaveSteps s, uint64_t step);
-/* Removes checkpoints up to `latest` except the newest `keep`, those of `steps` first; never removes
- * those that `latest` and `best` point to. */
+/* Keeps the newest `keep` checkpoints up to `latest` that are of `steps`; if there are fewer, the
+ * newest others fill the places. Removes the rest, but never those that `latest` and `best` point
+ * to. */
 NODISCARD Err checkpoint_prune(const char *run, int keep, SaveSteps steps);
 
 /* The checkpoints in RUN/checkpoints, newest first. */

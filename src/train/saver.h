@@ -11,8 +11,7 @@
 typedef struct Saver Saver;
 
 /* Allocates a snapshot with the arrays that are not NULL in `shape`, and starts the thread.
- * After each save, checkpoints other than latest, best and the newest `keep`, those
- * of `steps` first, are removed.
+ * After each save older checkpoints are removed (checkpoint_prune).
  * shape->config, shape->params and the backend must outlive the saver. */
 NODISCARD Err saver_new(Saver **out, const char *run, const TrainArrays *shape, int keep,
                         SaveSteps steps, const Backend *backend);

@@ -6,7 +6,7 @@
 
 /* Returns the arrays that a checkpoint contains, and the properties that it must match. */
 TrainArrays train_arrays(const Trainer *t);
-/* Returns the steps of the checkpoints that are kept and averaged. */
+/* Returns the steps at which the run saves unless it is stopped. */
 SaveSteps train_save_steps(const Trainer *t);
 /* Restores the state from run.load_from, if that is set, or from the last undamaged checkpoint;
  * initializes it if there is none. */

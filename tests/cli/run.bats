@@ -585,3 +585,10 @@ replaced() {
   grep -q '^stopped at step 3 ' "$T/out"
   [ -z "$(figures valid_nll "$T/run")" ]
 }
+
+@test "a dry run of a model that does not fit says so" {
+  run "$TRIREME" train --data "$SET" --run "$T/run" --device cpu --d-model 65536 --ffn-dim 262144 --heads 16 --batch-tokens 256 --dry-run
+  [ "$status" -ne 0 ]
+  [[ "$output" == *"the run does not fit into memory"* ]]
+  [ ! -e "$T/run" ]
+}

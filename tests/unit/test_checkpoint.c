@@ -325,6 +325,10 @@ static void test_checkpoint_prune_removes_those_of_a_stop_first(void **state) {
   save(run, 0, 16, true);
   OK(checkpoint_prune(run, 3, steps));
   assert_steps(run, "00000016 00000012 00000008 ");
+  OK(file_join(run, scratch, "best"));
+  for (uint64_t step = 4; step <= 16; step += 4) save(run, 0, step, step == 8);
+  OK(checkpoint_prune(run, 3, steps));
+  assert_steps(run, "00000016 00000012 00000008 ");
   /* They have the places that no other has, in case the latest is damaged. */
   OK(file_join(run, scratch, "young"));
   for (uint64_t step = 1; step <= 5; step++) save(run, 0, step, false);

@@ -140,7 +140,8 @@ static Err write_window(OrderSort *s, const WindowSort *w, FileWriter *file,
 
 static Err write_parts(OrderSort *s, FileWriter *file, CheckedTable *checks,
                        const char *list_path) {
-  OrderHeader2 header = {.magic = ORDER_MAGIC, .version = 2};
+  OrderHeader2 header = {.version = 2};
+  memcpy(header.magic, ORDER_MAGIC, sizeof header.magic);
   header.windows = (uint32_t)s->windows;
   header.payload = sizeof header + s->windows * sizeof(OrderEntry);
   uint64_t offset = header.payload;

@@ -226,7 +226,8 @@ static Err put_aligned(CheckedTable *table, FileWriter *w, const void *bytes, si
 
 static Err write_parts(const ShardBuilder *b, FileWriter *w, CheckedTable *table) {
   ShardEntry entry[SHARD_COLUMNS_MAX] = {0};
-  ShardHeader2 header = {.magic = SHARD_MAGIC, .version = 2};
+  ShardHeader2 header = {.version = 2};
+  memcpy(header.magic, SHARD_MAGIC, sizeof header.magic);
   header.columns = (uint32_t)b->columns;
   header.examples = b->examples;
   header.directory = sizeof header;

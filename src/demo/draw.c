@@ -15,7 +15,7 @@ bool demo_chance(Rng *d, uint32_t percent) {
 }
 
 int demo_draw_noun(Rng *d, uint32_t is, int except) {
-  uint8_t rows[128];
+  uint8_t rows[128] = {0};
   uint32_t count = 0;
   for (int i = 0; i < demo_noun_count; i++) {
     rows[count] = (uint8_t)i;
@@ -25,7 +25,7 @@ int demo_draw_noun(Rng *d, uint32_t is, int except) {
 }
 
 static int draw_spot(Rng *d, uint32_t spots) {
-  uint8_t rows[128];
+  uint8_t rows[128] = {0};
   uint32_t count = 0;
   for (int i = 0; i < demo_noun_count; i++) {
     rows[count] = (uint8_t)i;

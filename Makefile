@@ -7,26 +7,36 @@ DESTDIR ?=
 
 CC       ?= cc
 CXX      ?= c++
+OBJCOPY  ?= objcopy
+NM       ?= nm
 OPTIMISE ?= -O3 -g
-WARN     := -Wall -Wextra -Werror -Wshadow
+# WERROR=1, as CI has it, makes warnings errors: a newer compiler has warnings that are unknown here.
+WERROR   ?=
+WARN     := -Wall -Wextra -Wshadow $(if $(WERROR),-Werror)
 CWARN    := $(WARN) -Wconversion -Wstrict-prototypes -Wmissing-prototypes
 SAN      ?=
 RUN      ?= # prefix to run programs of another architecture, such as qemu
 # clang warns about kernel loops that it does not vectorise. It writes DWARF 5 by default, which
 # valgrind of Debian 12 cannot read.
 is_clang := $(findstring clang,$(shell $(CC) --version 2>/dev/null))
+# The machine that the compiler makes programs for. The redirection calls a shell, without which make
+# prints an error of its own where no compiler is installed yet.
+target   := $(shell $(CC) -dumpmachine 2>/dev/null)
 CWARN    += $(if $(is_clang),-Wno-pass-failed)
 OPTIMISE += $(if $(is_clang),-gdwarf-4)
 
 .DELETE_ON_ERROR:
-.PHONY: all demo test test-fault asan fuzz mutate tsan clang cross format check-format lint install uninstall clean help deps
+.PHONY: all demo check coverage test test-slow test-fault asan fuzz mutate tsan clang cross other-debian format check-format lint install uninstall clean help deps test-deps
 all: $(BUILD)/trireme $(BUILD)/trireme.1 $(BUILD)/trireme.bash plugins
 
 # Libraries and compilers of this machine, found by scripts/probe.
+# Everything is compiled again only if the answers change, or this file.
 -include $(BUILD)/config.mk
-$(BUILD)/config.mk: scripts/probe Makefile
+$(BUILD)/config.mk: $(BUILD)/probed ;
+$(BUILD)/probed: scripts/probe Makefile
 	@mkdir -p $(@D)
-	@CC="$(CC)" CXX="$(CXX)" scripts/probe > $@
+	@{ CC="$(CC)" CXX="$(CXX)" scripts/probe; echo "# Makefile $$(cksum < Makefile)"; } > $@
+	@cmp -s $@ $(BUILD)/config.mk || cp $@ $(BUILD)/config.mk
 
 CPPFLAGS += -Isrc -D_GNU_SOURCE -DTRIREME_VERSION='"$(VERSION)"' $(PROBED_CPPFLAGS)
 CFLAGS   += -std=c11 $(OPTIMISE) $(CWARN) $(SAN) -pthread $(PROBED_OPENMP)
@@ -35,6 +45,10 @@ LDLIBS   += $(PROBED_LIBS) -lm -ldl
 # Plug-ins call functions of the program's module base, so its symbols are exported.
 LINK     = $(if $(HAVE_SENTENCEPIECE),$(CXX),$(CC)) $(OPTIMISE) $(SAN) -pthread $(PROBED_OPENMP) -rdynamic
 
+comma    := ,
+# in builds for coverage, a process that ends by _exit writes its counts too
+counted  := $(if $(findstring --coverage,$(SAN)),$(BUILD)/tests/coverage/exit.c.o)
+LINK     += $(if $(counted),-Wl$(comma)--wrap=_exit $(counted))
 # what the leak checker must not report
 leaks    := $(if $(findstring address,$(SAN)),$(BUILD)/tests/ranks/sanitizer.c.o)
 whole    := -Wl,--whole-archive $(BUILD)/libtrireme.a -Wl,--no-whole-archive
@@ -42,7 +56,7 @@ whole    := -Wl,--whole-archive $(BUILD)/libtrireme.a -Wl,--no-whole-archive
 sources  := $(sort $(filter-out src/comm/mpi.c src/monitor/watch_screen.c src/monitor/board_http.c src/monitor/board_page.c src/backend/cuda/%,$(wildcard src/*/*.c src/*/*/*.c)) $(if $(HAVE_SENTENCEPIECE),$(wildcard src/*/*.cc)))
 # The fast CPU kernels are compiled once per instruction set; the program selects one at start.
 kernels  := $(wildcard src/backend/cpu/fast/*.c)
-isas     := base $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),v3 v4)
+isas     := base $(if $(filter x86_64%,$(target)),v3 v4)
 objects  := $(addprefix $(BUILD)/,$(addsuffix .o,$(sources)) $(foreach i,$(isas),$(kernels:.c=.$i.o)))
 unit     := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c))
 tools    := $(patsubst tests/tools/%.c,$(BUILD)/tests/%,$(wildcard tests/tools/*.c)) \
@@ -54,10 +68,10 @@ say = $(if $(V),,@echo '  $(1)	$(patsubst $(BUILD)/%,%,$@)';)
 $(BUILD)/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
-$(BUILD)/src/backend/cpu/%: CFLAGS += -ffp-contract=fast -fno-math-errno -fno-trapping-math
+$(BUILD)/src/backend/cpu/%: CFLAGS += $(KERNELS) -ffp-contract=fast -fno-math-errno -fno-trapping-math
 $(BUILD)/src/launch/cluster_script.c.o: src/launch/cluster.sh # cluster_script.c includes it
 # Compiled for BFMMLA, which is used only if the processor reports it.
-$(BUILD)/src/backend/cpu/gemm_bfmmla.c.o: CFLAGS += $(if $(filter aarch64%,$(shell $(CC) -dumpmachine)),-march=armv8.2-a+bf16)
+$(BUILD)/src/backend/cpu/gemm_bfmmla.c.o: CFLAGS += $(if $(filter aarch64%,$(target)),-march=armv8.2-a+bf16)
 isa_v3 := -march=x86-64-v3
 isa_v4 := -march=x86-64-v4 -mprefer-vector-width=512
 define kernel_rule
@@ -76,7 +90,7 @@ required:
 	@test -n "$(HAVE_ZLIB)" -a -n "$(HAVE_JANSSON)" || { \
 	  echo 'zlib and Jansson are needed: run scripts/install-deps, or install zlib1g-dev and libjansson-dev' >&2; exit 1; }
 
-$(BUILD)/libtrireme.a: $(objects)
+$(BUILD)/libtrireme.a: $(objects) | $(counted)
 	@rm -f $@
 	$(call say,AR)$(AR) rcs $@ $^
 # Plug-ins call functions of libtrireme.a in the program, so the program is linked with all of it.
@@ -116,7 +130,6 @@ CUDA_ARCH ?= 72 75 80 86 87 89 90a 100 120
 CUDA_PTX  ?= 90
 cuda_ptx   = $(if $(CUDA_AS),,$(filter-out none,$(CUDA_PTX)))
 cuda_obj  := $(patsubst %,$(BUILD)/%.o,$(wildcard src/backend/cuda/*.c src/backend/cuda/*.cu))
-comma     := ,
 gencode    = -gencode arch=compute_$(or $(CUDA_AS),$1)$(comma)code=$2
 cuda_has   = $(filter sm_$(1:a=),$(CUDA_HAS))
 cuda_asked = $(if $(filter file,$(origin CUDA_ARCH)),,$(CUDA_ARCH)) $(cuda_ptx)
@@ -124,7 +137,7 @@ cuda_lacks = $(foreach a,$(cuda_asked),$(if $(call cuda_has,$a),,$a))
 cuda_code  = $(if $(strip $(cuda_lacks)),$(error $(NVCC) has no sm_$(strip $(cuda_lacks)); it has: $(CUDA_HAS))) \
   $(foreach a,$(CUDA_ARCH),$(if $(call cuda_has,$a),$(call gencode,$a,sm_$a))) \
   $(if $(call cuda_has,$(cuda_ptx)),$(call gencode,$(cuda_ptx),compute_$(cuda_ptx)))
-NVCCFLAGS += -std=c++17 -O3 --threads 2 $(cuda_code)$(if $(CUDA_AS), -DCUDA_AS=$(CUDA_AS)) -Werror all-warnings -Xptxas -v -Xcompiler -fPIC,-Wall,-Wextra
+NVCCFLAGS += -std=c++17 -O3 --threads 2 $(cuda_code)$(if $(CUDA_AS), -DCUDA_AS=$(CUDA_AS)) $(if $(WERROR),-Werror all-warnings) -Xptxas -v -Xcompiler -fPIC,-Wall,-Wextra
 # The CUDA plug-in is not part of builds with sanitizers; `make test-gpu` tests it.
 plugins: $(if $(SAN),,$(if $(HAVE_CUDA),$(BUILD)/libtrireme-cuda.so))
 $(BUILD)/src/backend/cuda/%.c.o: CFLAGS += -fPIC $(CUDA_CFLAGS)
@@ -194,32 +207,46 @@ $(BUILD)/tests/%: $(BUILD)/tests/tools/%.c.o $(BUILD)/libtrireme.a
 # Loads a plug-in, which calls functions of libtrireme.a.
 $(BUILD)/tests/nccl_ranks: $(BUILD)/tests/tools/nccl_ranks.c.o $(leaks) $(BUILD)/libtrireme.a
 	$(call say,LINK)$(LINK) $(LDFLAGS) $< $(leaks) $(whole) $(LDLIBS) -o $@
-# The unit tests of most files in one program, for run-tests: gcc's leak checker takes 4 s at the end of
-# each process on ARM. Left out are files with a global symbol besides main (they replace a function of the
-# program or the C library), and those with "run-tests: own process" in their head. Object files are used
-# again, with main renamed.
-group    := $(if $(leaks),$(if $(filter aarch64%,$(shell $(CC) -dumpmachine)),$(BUILD)/tests/unit_group))
-$(BUILD)/tests/unit_group: $(BUILD)/tests/unit/group.c.o $(BUILD)/tests/gpu/nccl_exchange.c.o $(unit:$(BUILD)/tests/%=$(BUILD)/tests/unit/%.c.o) $(BUILD)/libtrireme.a
+# The unit tests of most files in one program, so that one is linked instead of a hundred; `make test
+# TESTS=word` links a few alone. Object files are used again, with main renamed. A file that replaces a function
+# of the program or the C library must be a program of its own: it has "run-tests: own program" in its head.
+alone    := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(shell grep -lE '^ \* run-tests: own program( \*/)?$$' tests/unit/test_*.c))
+grouped  := $(patsubst $(BUILD)/tests/%,$(BUILD)/tests/unit/%.c.o,$(filter-out $(alone),$(unit)))
+$(BUILD)/tests/unit_group: $(BUILD)/tests/unit/group.c.o $(BUILD)/tests/gpu/nccl_exchange.c.o $(grouped) $(BUILD)/libtrireme.a
 	@rm -rf $@.d && mkdir -p $@.d
-	@for name in $(notdir $(unit)); do object=$(BUILD)/tests/unit/$$name.c.o; \
-	  ! grep -q 'run-tests: own process' tests/unit/$$name.c || continue; \
-	  nm -g --defined-only $$object | grep -vqE ' (main|__odr_asan\..*)$$' || objcopy --redefine-sym main=$$name $$object $@.d/$$name.o || exit 1; done
-	$(call say,LINK)$(LINK) $(LDFLAGS) $@.d/*.o $(filter-out $(BUILD)/tests/unit/test_%,$^) $(LDLIBS) -lcmocka -o $@
+	@for object in $(grouped); do name=$$(basename $$object .c.o); \
+	  if $(NM) -g --defined-only $$object | grep -vE ' (main|__odr_asan\..*)$$'; then \
+	    echo "tests/unit/$$name.c defines these: it needs 'run-tests: own program' in its head" >&2; exit 1; fi; \
+	  $(OBJCOPY) --redefine-sym main=$$name $$object $@.d/$$name.o || exit 1; done
+	$(call say,LINK)$(LINK) $(LDFLAGS) $@.d/*.o $(filter-out $(grouped),$^) $(LDLIBS) -lcmocka -o $@
 .SECONDARY: # keeps the object files of the tests
 
 # Installs only the packages that are missing.
 deps:
 	@scripts/install-deps
+test-deps:
+	@scripts/install-deps test
 jobs := $(shell nproc 2>/dev/null || echo 1)
 
-test: deps
-	@$(MAKE) --no-print-directory -j$(jobs) all test-programs
+test: test-deps
+	@programs=$$(BUILD=$(BUILD) scripts/run-tests --programs $(TESTS)) && $(MAKE) --no-print-directory -j$(jobs) $$programs
 	@BUILD=$(BUILD) scripts/run-tests $(TESTS)
 .PHONY: test-programs
-test-programs: $(unit) $(tools) $(group) $(if $(SAN),,$(if $(HAVE_CUDA),gpu-programs))
+test-programs: $(BUILD)/tests/unit_group $(alone) $(tools) $(if $(SAN),,$(if $(HAVE_CUDA),gpu-programs))
+
+# In less than a minute after a change of one source file: most unit tests, and some command-line tests.
+check:
+	@$(MAKE) --no-print-directory -j$(jobs) $$(BUILD=$(BUILD) scripts/run-tests --programs --check)
+	@BUILD=$(BUILD) scripts/run-tests --check
+
+# The tests that take more than 20 s each; TESTS selects some of them.
+test-slow: test-deps
+	@$(MAKE) --no-print-directory -j$(jobs) all test-programs
+	@BUILD=$(BUILD) scripts/run-tests --slow $(TESTS)
 
 # Compiling the CUDA plug-in takes longer than the demo, so the demo builds it only if there is a GPU.
-demo: deps
+demo:
+	@scripts/install-deps demo
 	@$(MAKE) --no-print-directory -j$(jobs) $(if $(gpu_device),,HAVE_CUDA=) all
 	@BUILD=$(BUILD) scripts/demo
 
@@ -232,6 +259,17 @@ asan:
 	@ASAN_OPTIONS="malloc_context_size=2:use_sigaltstack=0:$$ASAN_OPTIONS" $(MAKE) --no-print-directory \
 	  BUILD=$(BUILD)/asan HAVE_CUDA= OPTIMISE='-O2 -g' \
 	  SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer' test
+
+# Lines and branches of src/ that the unit and command-line tests run, per folder; scripts/coverage also lists
+# the missed ones of a file. The kernels are compiled with -O2, as without it trainings take minutes.
+coverage: test-deps
+	@$(MAKE) --no-print-directory -j$(jobs) BUILD=$(BUILD)/coverage HAVE_CUDA= OPTIMISE='-O0 -g' KERNELS=-O2 \
+	  SAN='--coverage -fprofile-update=atomic' all test-programs
+	@find $(BUILD)/coverage -name '*.gcda' -delete
+	@rm -rf $(BUILD)/coverage/reach && mkdir $(BUILD)/coverage/reach
+	@BUILD=$(BUILD)/coverage REACH=$(abspath $(BUILD))/coverage/reach scripts/run-tests $(TESTS) > $(BUILD)/coverage/tests.txt || \
+	  grep -B 1 -A 20 ' [1-9][0-9]* failed' $(BUILD)/coverage/tests.txt
+	@scripts/coverage $(BUILD)/coverage
 
 # Tests of code with threads (word cache, pipeline, loader, saver, communication) under the thread
 # sanitizer. Needs clang, whose OpenMP runtime reports its synchronization (Archer); gcc's does not.
@@ -265,13 +303,13 @@ test-fault:
 # The page of the board in headless Chromium, which is installed if it is missing. SHOTS=DIR keeps
 # screenshots.
 .PHONY: test-board
-test-board: deps
+test-board: test-deps
 	@scripts/install-deps browser
 	@$(MAKE) --no-print-directory -j$(jobs) all
 	@TRIREME=$(abspath $(BUILD)/trireme) SHOTS="$(if $(SHOTS),$(abspath $(SHOTS)))" bats tests/browser
 
 # Builds with clang, which has other warnings than gcc, and runs the unit tests.
-clang:
+clang: test-deps
 	@scripts/install-deps tsan
 	@$(MAKE) --no-print-directory -j$(jobs) BUILD=$(BUILD)/clang HAVE_CUDA= CC=clang CXX=clang++ all test-programs
 	@CC=clang BUILD=$(BUILD)/clang scripts/run-tests $(or $(TESTS),test_)
@@ -280,6 +318,11 @@ clang:
 # machine cannot.
 cross:
 	@BUILD=$(BUILD) scripts/cross $(TESTS)
+
+# Builds without a warning and passes the unit tests (TESTS: others) on Debian RELEASE, with its gcc and its
+# clang. Root only.
+other-debian:
+	@BUILD=$(BUILD) scripts/other-debian $(or $(RELEASE),trixie) $(TESTS)
 
 # Runs each fuzzer for FUZZ_SECONDS; needs clang. Findings are stored in build/fuzz.
 FUZZ_SECONDS ?= 60
@@ -320,8 +363,13 @@ clean:
 help:
 	@echo 'make               build build/trireme with what is installed'
 	@echo 'make CUDA_ARCH=90a the same, with the CUDA plug-in for this kind of GPU alone'
-	@echo 'make demo          install what is missing, build, show a run from text to translations'
-	@echo 'make test          install what is missing, build, run every test'
+	@echo 'make demo          install what it needs, build, show a run from text to translations'
+	@echo 'make deps          install the compilers and every library that the program can use'
+	@echo 'make check         most unit tests and some command-line tests, in less than a minute'
+	@echo 'make test          install what is missing, build, run every test that takes less than 20 s'
+	@echo 'make test-slow     the tests that take longer (TESTS=WORD: some of them)'
+	@echo 'make coverage      lines and branches that the tests run, per folder'
+	@echo 'make other-debian  build and test with the compilers of Debian RELEASE (trixie); root only'
 	@echo 'make asan          every test under the address and undefined-behaviour sanitizers'
 	@echo 'make tsan          tests of what has threads under the thread sanitizer (clang)'
 	@echo 'make clang         build with clang, run the unit tests (TESTS=NAME: others)'

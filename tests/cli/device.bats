@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # --device and --precision on the command line. The results do not depend on the machine's GPUs,
 # because a plug-in that cannot be loaded is first in the search path.
+# run-tests: needs cuda
 
 setup() {
   T=$BATS_TEST_TMPDIR

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # scripts/occupancy: blocks per SM and waves of the CUDA kernels do not get worse than in
 # bench/occupancy.tsv. CONTRIBUTING.md explains the table.
+# run-tests: needs cuda
 
 bats_require_minimum_version 1.5.0
 

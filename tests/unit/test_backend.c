@@ -1,6 +1,7 @@
 /* backend_open on a machine without a GPU: the test compiles its own plug-in. Also tests the GEMM
  * algorithm cache, whose source is included because it is part of the CUDA plug-in. Depends on
- * backend.h, a C compiler. */
+ * backend.h, a C compiler.
+ * run-tests: own program */
 #include <stdio.h>
 #include <unistd.h>
 

@@ -1,5 +1,6 @@
 /* Properties of BERT models: gradients under dropout against finite differences, order of the
- * reported gradients, accumulation over micro-batches, padding, memory, configurations. */
+ * reported gradients, accumulation over micro-batches, padding, memory, configurations.
+ * run-tests: own program */
 #include "bert_support.h"
 #include "model/store.h"
 

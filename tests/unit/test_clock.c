@@ -1,5 +1,6 @@
 /* Timed waits and elapsed times must not depend on the system clock, which may be set while a
- * program runs. The test replaces clock_gettime by a version whose CLOCK_REALTIME is wrong. */
+ * program runs. The test replaces clock_gettime by a version whose CLOCK_REALTIME is wrong.
+ * run-tests: own program */
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/syscall.h>

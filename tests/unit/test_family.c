@@ -1,6 +1,7 @@
 /* The model family and the task of rating_task.h, which exist only there and in two tables. They
  * have options, defaults, files and metrics of their own, and are trained, validated, averaged and
- * resumed by the command `train`, like translation. */
+ * resumed by the command `train`, like translation.
+ * run-tests: own program */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* Downloads from a server that simulates faults: build/tests/httpd, found through TRIREME_TOOLS.
- * Depends on data/fetch, cmocka. */
+ * Depends on data/fetch, cmocka.
+ * run-tests: needs httpd */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

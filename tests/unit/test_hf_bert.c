@@ -1,6 +1,7 @@
 /* Models of the BERT family from Hugging Face: imported weights are those that were saved, their logits
  * are those of transformers, tokenizer and labels are taken over, and models of another form are
- * refused. tests/golden/bert_import has the models and the script that made them. */
+ * refused. tests/golden/bert_import has the models and the script that made them.
+ * run-tests: own program */
 #include "bert_support.h"
 #include "format/safetensors.h"
 #include "model/hf_import.h"

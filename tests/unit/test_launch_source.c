@@ -1,6 +1,6 @@
 /* Sources of agents: what happens when an agent fails at its start, is lost or leaves. The test
  * controls the clock. The sources start scripts, or this test program, as agents.
- * run-tests: own process */
+ * run-tests: own program */
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -1,6 +1,7 @@
 /* GEMMs of the CUDA plug-in and the timing of their algorithms. The sources are included. A fake cuBLASLt
  * has a few algorithms with given times, and only work on the fake GPU advances the clock. Depends on
- * ../device/cuda. */
+ * ../device/cuda.
+ * run-tests: own program */
 #include "backend/backend.h"
 #include "backend/cuda/algo_cache.c"
 #include "backend/cuda/algo_shared.c"

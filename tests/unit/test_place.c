@@ -1,5 +1,6 @@
 /* Storage kinds: ranges of local files, and a second kind in memory, from which a data set and a
- * model are read like from a directory. */
+ * model are read like from a directory.
+ * run-tests: own program */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* The set of hashes of seen pairs: pairs that differ in only a few bits are distinguished;
- * SHA-256 compared with published digests. Depends on data/seen, base/sha256, cmocka. */
+ * SHA-256 compared with published digests. Depends on data/seen, base/sha256, cmocka.
+ * run-tests: own program */
 #include <stdbool.h>
 #include <stdint.h>
 

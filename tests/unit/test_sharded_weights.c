@@ -5,7 +5,8 @@
  * rank that updates all weights.
  *
  * The files below ask for the number of a rank at set-up. comm_open has only one rank here, so
- * they are compiled with the number of the rank that is being set up. */
+ * they are compiled with the number of the rank that is being set up.
+ * run-tests: own program */
 #include "comm/comm.h"
 
 static int opening_rank, opening_size;

@@ -1,5 +1,6 @@
 /* Data that must survive a power failure is synced, in the right order. The test replaces fsync
- * by a version that counts calls and fails if a test requests it. */
+ * by a version that counts calls and fails if a test requests it.
+ * run-tests: own program */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>

@@ -158,6 +158,53 @@ static void test_file_remove_all_does_not_follow_links(void **state) {
   assert_true(file_exists(at("kept/file")));
 }
 
+/* Another name of the file keeps the contents before: a file is replaced, not overwritten. */
+static void test_file_write_output_replaces_a_regular_file(void **state) {
+  (void)state;
+  Str text = {0};
+  OK(file_write_output(at("fresh"), "before", 6));
+  assert_int_equal(link(at("fresh"), at("other")), 0);
+  OK(file_write_output(at("fresh"), "after", 5));
+  OK(file_read(at("fresh"), 100, &text));
+  OK(file_read(at("other"), 100, &text));
+  assert_string_equal(str_text(&text), "afterbefore");
+  str_free(&text);
+}
+
+/* Appends "/./././…" and 'x' to the scratch directory, `len` bytes in all. */
+static void make_long_path(char *path, size_t len) {
+  size_t n = (size_t)snprintf(path, FILE_PATH_MAX, "%s/", scratch);
+  for (; n < len; n++) path[n] = n + 1 == len ? 'x' : (len - n) % 2 ? '.' : '/';
+  path[len] = '\0';
+}
+
+static void test_file_path_of_4095_bytes_is_the_longest(void **state) {
+  (void)state;
+  char path[FILE_PATH_MAX + 16], joined[FILE_PATH_MAX], suffix[32];
+  make_long_path(path, FILE_PATH_MAX - 3);
+  OK(file_join(joined, path, "y"));
+  assert_int_equal(strlen(joined), FILE_PATH_MAX - 1);
+  assert_int_equal(file_join(joined, path, "yz"), ERR_WORK);
+  assert_says("too long");
+  size_t most = FILE_PATH_MAX - 1 - (size_t)snprintf(suffix, 32, ".tmp.%ld", (long)getpid());
+  make_long_path(path, most);
+  OK(file_write(path, "text", 4));
+  assert_true(file_exists(at("x")));
+  make_long_path(path, most + 1);
+  assert_int_equal(file_write(path, "text", 4), ERR_WORK);
+  assert_says("too long");
+}
+
+static void test_file_mkdirs_relative_path_is_made_in_every_part(void **state) {
+  (void)state;
+  char before[FILE_PATH_MAX];
+  assert_non_null(getcwd(before, sizeof before));
+  assert_int_equal(chdir(scratch), 0);
+  OK(file_mkdirs("r/s"));
+  assert_int_equal(chdir(before), 0);
+  assert_true(file_is_dir(at("r/s")));
+}
+
 static void test_file_put_larger_than_the_buffer_is_written(void **state) {
   (void)state;
   static const size_t sizes[] = {0, 1, 262143, 262144, 262145, 1000000};
@@ -310,6 +357,9 @@ int main(void) {
       cmocka_unit_test(test_sha256_is_independent_of_piece_sizes),
       cmocka_unit_test(test_file_write_replaces_the_whole_file),
       cmocka_unit_test(test_file_write_output_keeps_links_and_devices),
+      cmocka_unit_test(test_file_write_output_replaces_a_regular_file),
+      cmocka_unit_test(test_file_path_of_4095_bytes_is_the_longest),
+      cmocka_unit_test(test_file_mkdirs_relative_path_is_made_in_every_part),
       cmocka_unit_test(test_file_remove_all_does_not_follow_links),
       cmocka_unit_test(test_file_put_larger_than_the_buffer_is_written),
       cmocka_unit_test(test_file_errors_name_the_path),

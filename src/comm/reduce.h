@@ -38,14 +38,14 @@ NODISCARD Err reducer_new(Reducer **reducer, Comm *comm, float *g, size_t n,
 void reducer_free(Reducer *reducer);
 size_t reducer_bytes(const Reducer *reducer); /* bytes of working memory */
 
-/* A function that calls ready(context, begin, end) for ranges that cover all elements once,
+/* A function that calls ready(context, begin, end) for ranges that cover each element at most once,
  * in the order in which the backward pass of `model` completes their gradients. */
 typedef void (*ReduceAnnounce)(const void *model,
                                void (*ready)(void *context, size_t begin, size_t end),
                                void *context);
 /* Sets the order of the buckets to the order in which `announce` completes them. Every rank
- * calls it with the same model, before the first round. Without this call buckets are sent
- * in ascending order. */
+ * calls it with the same model, before the first round. Buckets that are not announced, all of
+ * them without this call, follow in ascending order. */
 void reducer_set_order(Reducer *reducer, ReduceAnnounce announce, const void *model);
 
 /* A round of gradient accumulation within a step. */

@@ -144,6 +144,42 @@ static void test_reducer_announced_nothing_sends_in_set_order(void **state) {
   comm_close(comm, ERR_OK);
 }
 
+/* What a model announces: one range, or none. */
+typedef struct {
+  size_t begin, end;
+} Range;
+
+static void announce_range(const void *range,
+                           void (*ready)(void *context, size_t begin, size_t end),
+                           void *context) {
+  const Range *r = range;
+  if (r->end) ready(context, r->begin, r->end);
+}
+
+static void test_reducer_buckets_not_announced_follow_in_ascending_order(void **state) {
+  (void)state;
+  static const struct {
+    Range announced;
+    size_t order[3];
+  } cases[] = {{{0, 0}, {0, 1, 2}},     {{0, 128}, {0, 1, 2}},   {{128, 256}, {1, 0, 2}},
+               {{256, 300}, {2, 0, 1}}, {{128, 300}, {1, 2, 0}}, {{128, 255}, {0, 1, 2}}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Comm *comm;
+    Reducer *q;
+    Sent s = {0};
+    OK(comm_open(&comm, 5));
+    ReduceSpec spec = {.unit = 64, .bucket = 128, .send = record_bucket, .context = &s};
+    OK(reducer_new(&q, comm, NULL, 300, &spec));
+    reducer_set_order(q, announce_range, &cases[i].announced);
+    reducer_begin_round(q, (ReduceRound){.active = 1, .is_first = true, .is_last = true});
+    reducer_finish(q);
+    assert_int_equal(s.sent, 3);
+    assert_memory_equal(s.list, cases[i].order, sizeof cases[i].order);
+    reducer_free(q);
+    comm_close(comm, ERR_OK);
+  }
+}
+
 static void test_reducer_with_send_sends_complete_buckets_only(void **state) {
   (void)state;
   enum { N = 300 }; /* elements: buckets of 128, 128 and 44 */
@@ -269,6 +305,8 @@ int main(void) {
       cmocka_unit_test_setup(test_reducer_announced_in_other_order_sends_in_set_order,
                              unset_launchers),
       cmocka_unit_test_setup(test_reducer_announced_nothing_sends_in_set_order,
+                             unset_launchers),
+      cmocka_unit_test_setup(test_reducer_buckets_not_announced_follow_in_ascending_order,
                              unset_launchers),
       cmocka_unit_test_setup(test_reducer_with_send_sends_complete_buckets_only,
                              unset_launchers),

@@ -1,9 +1,11 @@
-/* The sequence of collectives (comm/sequence.h): which differences between ranks are
- * detected. */
+/* The sequence of collectives (comm/sequence.h, comm/collective.h): which differences between
+ * ranks are detected. */
 #include "comm/sequence.h"
 
 #include <string.h>
 
+#include "base/mem.h"
+#include "comm/collective.h"
 #include "support.h"
 
 enum { RANKS = 3, TAG_MAX = 32767 };
@@ -127,6 +129,94 @@ static void test_sequence_report_has_expected_bytes_of_each_rank(void **state) {
   sequence_free(&s);
 }
 
+static const char *accept_send(int to, int tag, const void *bytes, size_t n,
+                               TransportRequest *q) {
+  (void)to, (void)tag, (void)bytes, (void)n, (void)q;
+  return NULL;
+}
+
+static const char *accept_receive(int from, int tag, void *bytes, size_t n,
+                                  TransportRequest *q) {
+  (void)from, (void)tag, (void)q;
+  memset(bytes, 0, n);
+  return NULL;
+}
+
+static const char *complete(TransportRequest *q, bool *done) {
+  (void)q;
+  *done = true;
+  return NULL;
+}
+
+/* Runs a collective as rank 1 of 3, whose messages are all complete at once and are zeros. Returns
+ * how it was recorded. */
+static Op record_call(const Call *call) {
+  static const Transport instant = {
+      .send = accept_send, .recv = accept_receive, .test = complete};
+  const Group group = {.rank = 1, .size = RANKS, .transport = &instant};
+  Sequence s;
+  Watchdog watchdog = {0};
+  Collectives c;
+  OK(sequence_init(&s, RANKS, TAG_MAX));
+  OK(collective_init(&c, &group, &s, &watchdog));
+  collective_run(&c, call);
+  assert_int_equal(s.seq, 1);
+  assert_false(s.is_running);
+  Op op = *sequence_current(&s);
+  collective_free(&c);
+  sequence_free(&s);
+  return op;
+}
+
+static void test_allgather_of_another_division_differs(void **state) {
+  (void)state;
+  static const struct {
+    size_t off[RANKS + 2]; /* the last one is behind the array */
+    bool differs;
+    uint64_t bytes;
+  } cases[] = {{{0, 8, 16, 24, 99}, false, 24},    {{40, 48, 56, 64, 0}, false, 24},
+               {{0, 4, 16, 24, 99}, true, 24},     {{0, 8, 20, 24, 99}, true, 24},
+               {{0, 8, 16, 25, 99}, true, 25},     {{0, 0, 16, 24, 99}, true, 24},
+               {{0, 16, 8 + 16, 24, 99}, true, 24}};
+  Op first = {0};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char all[128] = "";
+    Op op = record_call(
+        &(Call){.kind = OP_ALLGATHER, .name = "weights", .bytes = all, .off = cases[i].off});
+    if (i == 0) first = op;
+    assert_int_equal(op.bytes, cases[i].bytes);
+    assert_int_equal(op.hash != first.hash, cases[i].differs);
+  }
+}
+
+static void test_gradient_sum_of_another_layout_differs(void **state) {
+  (void)state;
+  static float g[RANKS * 64], sum[64];
+  static const size_t off[] = {0, 64, 128, 192}, other[] = {0, 64, 100, 192};
+  static const CommReduce cases[] = {
+      {.off = off, .active = 3, .first = true, .last = true},
+      {.off = other, .active = 3, .first = true, .last = true},
+      {.off = off, .active = 2, .first = true, .last = true},
+      {.off = off, .active = 3, .first = false, .last = true},
+      {.off = off, .active = 3, .first = true, .last = false},
+      {.off = off, .active = 3, .first = true, .last = true, .bf16 = true},
+      {.off = off, .active = 3, .first = true, .last = true, .shard = true},
+      {.off = off, .active = 3, .first = true, .last = false, .shard = true},
+  };
+  enum { CASES = sizeof cases / sizeof *cases };
+  Op op[CASES];
+  for (size_t i = 0; i < CASES; i++) {
+    CommReduce r = cases[i];
+    r.g = g;
+    r.sum = sum;
+    OK(mem_alloc(&r.work, 1 << 20, 1));
+    op[i] = record_call(&(Call){.kind = OP_REDUCE, .name = "gradients", .reduce = &r});
+    mem_free(r.work);
+    assert_int_equal(op[i].bytes, r.bf16 ? 192 * 2 : 192 * 4);
+    for (size_t k = 0; k < i; k++) assert_int_not_equal(op[i].hash, op[k].hash);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_sequence_same_collective_does_not_differ),
@@ -140,6 +230,8 @@ int main(void) {
       cmocka_unit_test(test_sequence_exchange_of_expected_size_is_right),
       cmocka_unit_test(test_sequence_exchange_of_other_size_is_wrong),
       cmocka_unit_test(test_sequence_report_has_expected_bytes_of_each_rank),
+      cmocka_unit_test(test_allgather_of_another_division_differs),
+      cmocka_unit_test(test_gradient_sum_of_another_layout_differs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,9 +190,30 @@ static void test_file_path_of_4095_bytes_is_the_longest(void **state) {
   make_long_path(path, most);
   OK(file_write(path, "text", 4));
   assert_true(file_exists(at("x")));
+  OK(file_remove_all(at("x")));
   make_long_path(path, most + 1);
   assert_int_equal(file_write(path, "text", 4), ERR_WORK);
   assert_says("too long");
+  make_long_path(path, FILE_PATH_MAX - 1);
+  assert_int_equal(file_mkdirs(path), ERR_WORK);
+  assert_says("too long");
+}
+
+static void test_file_remove_inside_stops_at_a_path_that_is_too_long(void **state) {
+  (void)state;
+  char path[FILE_PATH_MAX], name[201], before[FILE_PATH_MAX];
+  assert_non_null(getcwd(before, sizeof before));
+  memset(name, 'n', 200);
+  name[200] = '\0';
+  make_long_path(path, 4000);
+  OK(file_mkdirs(path));
+  assert_int_equal(chdir(at("x")), 0);
+  OK(file_write(name, "text", 4));
+  assert_int_equal(chdir(before), 0);
+  assert_int_equal(file_remove_inside(path), ERR_WORK);
+  assert_says("too long");
+  assert_int_equal(entries(at("x")), 1);
+  OK(file_remove_all(at("x")));
 }
 
 static void test_file_mkdirs_relative_path_is_made_in_every_part(void **state) {
@@ -273,8 +294,24 @@ static void test_file_errors_name_the_path(void **state) {
   assert_string_equal(joined, "dir/name");
   OK(file_join(joined, "", "name"));
   assert_string_equal(joined, "name");
+  OK(file_join(joined, "", ""));
+  assert_string_equal(joined, "");
   OK(file_program_dir(joined));
   assert_true(file_is_dir(joined));
+}
+
+static void test_file_create_without_memory_creates_nothing(void **state) {
+  (void)state;
+  for (uint64_t n = 1; n <= 2; n++) {
+    FileWriter w;
+    mem_fail_after(n);
+    Err err = file_create(&w, at("nothing"));
+    mem_fail_after(0);
+    assert_int_equal(err, ERR_WORK);
+    assert_says("out of memory");
+    assert_true(w.fd == -1 && !w.path && !w.buffer);
+    assert_false(file_exists(at("nothing")));
+  }
 }
 
 static void test_file_finish_on_a_full_disk_is_error(void **state) {
@@ -359,10 +396,12 @@ int main(void) {
       cmocka_unit_test(test_file_write_output_keeps_links_and_devices),
       cmocka_unit_test(test_file_write_output_replaces_a_regular_file),
       cmocka_unit_test(test_file_path_of_4095_bytes_is_the_longest),
+      cmocka_unit_test(test_file_remove_inside_stops_at_a_path_that_is_too_long),
       cmocka_unit_test(test_file_mkdirs_relative_path_is_made_in_every_part),
       cmocka_unit_test(test_file_remove_all_does_not_follow_links),
       cmocka_unit_test(test_file_put_larger_than_the_buffer_is_written),
       cmocka_unit_test(test_file_errors_name_the_path),
+      cmocka_unit_test(test_file_create_without_memory_creates_nothing),
       cmocka_unit_test(test_file_finish_on_a_full_disk_is_error),
       cmocka_unit_test(test_map_truncated_file_is_named_with_the_byte),
       cmocka_unit_test(test_map_truncated_file_of_many_is_named),

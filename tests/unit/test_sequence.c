@@ -202,6 +202,8 @@ static void test_gradient_sum_of_another_layout_differs(void **state) {
       {.off = off, .active = 3, .first = true, .last = true, .bf16 = true},
       {.off = off, .active = 3, .first = true, .last = true, .shard = true},
       {.off = off, .active = 3, .first = true, .last = false, .shard = true},
+      {.off = off, .active = 3, .first = true, .last = false, .bf16 = true},
+      {.off = off, .active = 3, .first = true, .last = true, .bf16 = true, .shard = true},
   };
   enum { CASES = sizeof cases / sizeof *cases };
   Op op[CASES];

@@ -96,7 +96,8 @@ int rmdir(const char *path) {
 }
 
 int poll(struct pollfd *fds, nfds_t n, int milliseconds) {
-  (void)fds, (void)n;
+  (void)fds;
+  assert_int_equal(n, 0);
   paused += milliseconds;
   return 0;
 }
@@ -104,7 +105,7 @@ int poll(struct pollfd *fds, nfds_t n, int milliseconds) {
 ssize_t readlink(const char *restrict path, char *restrict to, size_t room) {
   if (is_failing("readlink")) return -1;
   if (!link_target) return readlinkat(AT_FDCWD, path, to, room);
-  size_t n = strlen(link_target);
+  size_t n = strlen(link_target) < room ? strlen(link_target) : room;
   memcpy(to, link_target, n);
   return (ssize_t)n;
 }
@@ -226,6 +227,9 @@ static void test_file_read_or_write_error_is_reported(void **state) {
   fail_calls("close", EIO, 1);
   assert_fails(file_write(at("closed"), "text", 4), "cannot close");
   static char large[300000];
+  fail_calls("write", ENOSPC, 1);
+  assert_fails(file_write(at("full"), large, sizeof large), "No space left on device");
+  assert_false(file_exists(at("full")));
   OK(file_create(&w, at("large")));
   fail_calls("write", ENOSPC, 1);
   assert_fails(file_put(&w, large, sizeof large), "No space left on device");
@@ -258,6 +262,38 @@ static void test_file_interrupted_or_short_calls_lose_no_bytes(void **state) {
   OK(place_read(&f, 0, copy, sizeof copy));
   assert_memory_equal(copy, bytes, sizeof copy);
   place_close(&f);
+}
+
+static void test_file_read_ends_at_any_byte(void **state) {
+  (void)state;
+  static const size_t sizes[] = {0, 1, 16383, 16384, 16385};
+  static char bytes[16385];
+  for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (char)(i * 31 + 1);
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    OK(file_write(at("size"), bytes, sizes[i]));
+    assert_content(at("size"), bytes, sizes[i]);
+  }
+}
+
+static void test_file_open_takes_regular_files_only(void **state) {
+  (void)state;
+  Str text = {0};
+  assert_int_equal(mkfifo(at("fifo"), 0600), 0);
+  const struct {
+    const char *path, *why;
+  } cases[] = {{at("missing"), "cannot open"},
+               {scratch, "is a directory, not a regular file"},
+               {at("fifo"), "is not a regular file but a pipe or a device"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int fd = 7;
+    uint64_t bytes = 7;
+    assert_fails(file_open(cases[i].path, &fd, &bytes), cases[i].why);
+    assert_int_equal(fd, -1);
+    assert_int_equal(bytes, 0);
+    assert_fails(file_read(cases[i].path, 100, &text), cases[i].why);
+  }
+  assert_fails(file_sync_dir(at("missing")), "cannot open the directory");
+  str_free(&text);
 }
 
 static void test_file_read_limit_counts_all_blocks(void **state) {
@@ -365,6 +401,7 @@ static void test_file_lock_soon_tries_for_a_second(void **state) {
                {NULL, 100, 101, false},
                {NULL, 0, 1, false},
                {"lock-wait:0", 1000, 1, true},
+               {"lock-wait:1", 1000, 2, true},
                {"lock-wait:30", 1000, 4, true}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     int fd;
@@ -420,6 +457,11 @@ static void test_file_program_dir_is_that_of_the_link(void **state) {
     OK(file_program_dir(dir));
     assert_string_equal(dir, cases[i][1]);
   }
+  char program[FILE_PATH_MAX + 8], target[FILE_PATH_MAX + 8] = "";
+  memset(target, '/', FILE_PATH_MAX + 4);
+  link_target = target;
+  OK(file_program(program));
+  assert_int_equal(strlen(program), FILE_PATH_MAX - 1);
   fail_calls("readlink", ENOENT, 1);
   assert_fails(file_program_dir(dir), "cannot read /proc/self/exe");
 }
@@ -430,17 +472,12 @@ static void test_file_check_memory_leaves_a_sixteenth_or_64_mb(void **state) {
   static const struct {
     uint64_t blocks, block, available, bytes;
     bool fits;
-  } cases[] = {{1600, 1, 200, 100, true},
-               {1600, 1, 200, 101, false},
-               {1600, 1, 100, 0, true},
-               {1600, 1, 99, 0, false},
-               {1600, 4096, 200, 409600, true},
-               {1600, 4096, 200, 409601, false},
-               {4096, MB, 65, MB, true},
-               {4096, MB, 65, MB + 1, false},
-               {4096, MB, 64, 0, true},
-               {4096, MB, 63, 0, false},
-               {0, 1, 0, 100, true} /* unknown */};
+  } cases[] = {{1600, 1, 200, 100, true},       {1600, 1, 200, 101, false},
+               {1600, 1, 100, 0, true},         {1600, 1, 99, 0, false},
+               {1600, 4096, 200, 409600, true}, {1600, 4096, 200, 409601, false},
+               {4096, MB, 65, MB, true},        {4096, MB, 65, MB + 1, false},
+               {4096, MB, 64, 0, true},         {4096, MB, 63, 0, false},
+               {1056, MB, 65, MB, true},        {0, 1, 0, 100, true} /* unknown */};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     space = (struct statvfs){.f_blocks = (fsblkcnt_t)cases[i].blocks,
                              .f_frsize = (unsigned long)cases[i].block,
@@ -462,6 +499,8 @@ int main(void) {
       TEST(test_file_failed_sync_is_an_error_unless_it_is_impossible),
       TEST(test_file_read_or_write_error_is_reported),
       TEST(test_file_interrupted_or_short_calls_lose_no_bytes),
+      TEST(test_file_read_ends_at_any_byte),
+      TEST(test_file_open_takes_regular_files_only),
       TEST(test_file_read_limit_counts_all_blocks),
       TEST(test_place_read_error_names_the_byte),
       TEST(test_file_finish_with_crc_writes_8_digits),

@@ -17,12 +17,10 @@ void message_free(Messages *m) {
 }
 
 static void check_transport(Messages *m, const char *wrong) {
-  const Sequence *s = m->sequence;
   if (wrong)
-    heartbeat_fail(m->watchdog->heartbeats,
-                   "MPI failed in collective '%s': %s. Run stopped; %s",
-                   s->is_running ? sequence_current(s)->name : "start", wrong,
-                   heartbeat_remedy(m->watchdog->heartbeats));
+    heartbeat_fail(
+        m->watchdog->heartbeats, "MPI failed in collective '%s': %s. Run stopped; %s",
+        sequence_current(m->sequence)->name, wrong, heartbeat_remedy(m->watchdog->heartbeats));
 }
 
 void message_send(Messages *m, int to, const void *bytes, size_t n, TransportRequest *request) {

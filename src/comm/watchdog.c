@@ -243,10 +243,9 @@ static void judge_deadlock(Watchdog *w, Heartbeat *own, double now) {
   sequence_report(h->sequence, h->group->rank, &own->sequence);
   if (!are_all_waiting(w, own, &progress)) {
     w->stuck_since = 0;
-    w->stuck_progress = 0;
     return;
   }
-  if (progress != w->stuck_progress) w->stuck_since = now;
+  if (w->stuck_since <= 0 || progress != w->stuck_progress) w->stuck_since = now;
   w->stuck_progress = progress;
   if (now - w->stuck_since < STUCK * heartbeat_rank_timeout(h)) return;
   if (h->group->rank) yield_to_lower_rank(w);

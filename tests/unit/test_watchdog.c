@@ -8,11 +8,12 @@
 #include <unistd.h>
 
 #include "base/progress.h"
+#include "comm/message.h"
 #include "support.h"
 
 enum { ABORTED = 7 }; /* exit status after Transport.abort */
 
-enum { RANKS = 3 };
+enum { RANKS = 6 };
 static int ranks = 2; /* number of ranks of the run; at most RANKS */
 static int own_rank;  /* rank of the watchdog under test */
 
@@ -38,11 +39,34 @@ static double
 static double test_takes; /* seconds that Transport.test of a send takes */
 static bool has_trace; /* the fake transport prints what becomes of the reports of a failure */
 
+/* What a case sets beyond the above; zero: nothing. */
+typedef struct {
+  bool from_all;     /* all other ranks send `mail`, every 0.1 s */
+  bool has_ticks;    /* each heartbeat reports progress of the main thread */
+  bool has_phases;   /* each heartbeat reports progress of its collective */
+  bool is_waiting;   /* this rank waits for the others */
+  double pause;      /* seconds for which this process does nothing after the first look */
+  double seconds;    /* how long it looks; 0: 20 */
+  const char *fails; /* "send", "receive", "test": this call of the transport fails */
+  int fails_after;   /* number of calls that succeed before */
+  void (*collective)(Messages *m); /* runs a collective; NULL: none */
+  void (*record)(Sequence *s);     /* records the collectives of this rank; NULL: none */
+} More;
+static More more;
+static int heartbeats_to[RANKS]; /* number of heartbeats that were sent to each rank */
+
+static const char *fail_call(const char *call) {
+  if (!more.fails || strcmp(call, more.fails) != 0) return NULL;
+  return more.fails_after-- > 0 ? NULL : "the link is down";
+}
+
 static const char *fake_send(int to, int tag, const void *bytes, size_t n,
                              TransportRequest *q) {
   const Heartbeat *beat = bytes;
-  (void)tag, (void)n;
+  (void)n;
   q->handle = &sending[to];
+  if (tag != TAG_HEARTBEAT) return fail_call("send");
+  heartbeats_to[to] += beat->kind == HEARTBEAT_ALIVE;
   if (has_trace && beat->kind == HEARTBEAT_FAILED)
     fprintf(stderr, "failure sent to rank %d\n", to);
   return NULL;
@@ -51,8 +75,8 @@ static const char *fake_send(int to, int tag, const void *bytes, size_t n,
 static const char *fake_receive(int from, int tag, void *bytes, size_t n, TransportRequest *q) {
   (void)tag, (void)n;
   q->handle = bytes;
-  buffer_of[from] = bytes;
-  return NULL;
+  if (tag == TAG_HEARTBEAT) buffer_of[from] = bytes;
+  return fail_call("receive");
 }
 
 static void send_repeated_mail(void) {
@@ -77,8 +101,28 @@ static bool test_send(const TransportRequest *q, bool *done) {
   return false;
 }
 
+/* Delivers the mail of every rank, each at most once in 0.1 s. */
+static void test_receive_from_all(const TransportRequest *q, bool *done) {
+  static double last[RANKS];
+  double now = progress_clock();
+  for (int r = 0; r < RANKS; r++) {
+    if (q->handle != buffer_of[r] || now - last[r] < 0.1) continue;
+    last[r] = now;
+    mail.beat.ticks += more.has_ticks;
+    mail.beat.sequence.progress += more.has_phases;
+    memcpy(q->handle, &mail.beat, sizeof mail.beat);
+    *done = true;
+  }
+}
+
 static const char *fake_test(TransportRequest *q, bool *done) {
+  const char *wrong = fail_call("test");
+  if (wrong) return wrong;
   if (test_send(q, done)) return NULL;
+  if (more.from_all) {
+    test_receive_from_all(q, done);
+    return NULL;
+  }
   bool is_mail = q->handle == buffer_of[mail.from];
   if (is_mail && mail_fails_at > 0) send_repeated_mail();
   *done = is_mail && mail.calls_left >= 0 && mail.calls_left-- == 0;
@@ -86,8 +130,15 @@ static const char *fake_test(TransportRequest *q, bool *done) {
   return NULL;
 }
 
+static void print_heartbeats(void) {
+  fprintf(stderr, "sent heartbeats:");
+  for (int r = 0; r < ranks; r++) fprintf(stderr, " %d", heartbeats_to[r]);
+  fprintf(stderr, "\n");
+}
+
 static void fake_abort(int status) {
   (void)status;
+  if (has_trace) print_heartbeats();
   if (has_trace) fprintf(stderr, "sends to rank 1 tested %d times\n", sending[1].calls);
   _exit(ABORTED);
 }
@@ -103,8 +154,9 @@ static pid_t make_dead_pid(void) {
   return pid;
 }
 
-/* Runs the watchdog of own_rank until it ends the process, for at most 20 seconds. */
-static void look(pid_t pid_of_rank1, double rank_timeout) {
+/* Runs the watchdog of own_rank until it ends the process, for at most 20 seconds. The pid is that of
+ * rank 1 or, for rank 1, of rank 0. */
+static void look(pid_t pid_of_other, double rank_timeout) {
   Identity identity[RANKS] = {0};
   Group group = {.size = ranks, .rank = own_rank, .transport = &fake, .identity = identity};
   Sequence sequence;
@@ -112,37 +164,64 @@ static void look(pid_t pid_of_rank1, double rank_timeout) {
   Watchdog watchdog;
   identity_read(&identity[0]);
   for (int r = 1; r < ranks; r++) identity[r] = identity[0];
-  identity[1].pid = (int32_t)pid_of_rank1;
+  identity[own_rank == 1 ? 0 : 1].pid = (int32_t)pid_of_other;
   heartbeat_init(&heartbeats, rank_timeout, "start it again");
   if (sequence_init(&sequence, ranks, 32767) || heartbeat_begin(&heartbeats, &group, &sequence))
     _exit(3);
   watchdog_begin(&watchdog, &heartbeats);
-  for (double end = progress_clock() + 20; progress_clock() < end;) {
+  if (more.record) more.record(&sequence);
+  if (more.is_waiting) heartbeat_begin_wait(&heartbeats);
+  if (more.collective) {
+    Messages m;
+    if (message_init(&m, &group, &sequence, &watchdog)) _exit(3);
+    more.collective(&m);
+  }
+  sleep_seconds(more.pause);
+  double seconds = more.seconds > 0 ? more.seconds : 20;
+  for (double end = progress_clock() + seconds; progress_clock() < end;) {
     watchdog_look(&watchdog);
     sleep_seconds(0.01);
   }
+  if (has_trace) print_heartbeats();
   _exit(0);
+}
+
+typedef struct {
+  pid_t pid;
+  int errors; /* reads its standard error */
+} Child;
+
+/* Starts `look` in a child, with the settings of this moment. */
+static Child start_watchdog(pid_t pid_of_other, double rank_timeout) {
+  int ends[2];
+  assert_int_equal(pipe(ends), 0);
+  Child child = {fork(), ends[0]};
+  if (child.pid == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    look(pid_of_other, rank_timeout);
+  }
+  close(ends[1]);
+  return child;
+}
+
+/* Returns the exit status of the child; `text` (size bytes) receives its standard error. */
+static int finish_watchdog(const Child *child, char *text, size_t size) {
+  int status;
+  size_t len = 0;
+  for (ssize_t n; len + 1 < size && (n = read(child->errors, text + len, size - len - 1)) > 0;)
+    len += (size_t)n;
+  text[len] = '\0';
+  close(child->errors);
+  assert_int_equal(waitpid(child->pid, &status, 0), child->pid);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 /* Runs `look` in a child. Returns its exit status; `text` (size bytes) receives its standard
  * error. */
-static int run_watchdog(pid_t pid_of_rank1, double rank_timeout, char *text, size_t size) {
-  int ends[2], status;
-  assert_int_equal(pipe(ends), 0);
-  pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    close(ends[0]);
-    look(pid_of_rank1, rank_timeout);
-  }
-  close(ends[1]);
-  size_t len = 0;
-  for (ssize_t n; len + 1 < size && (n = read(ends[0], text + len, size - len - 1)) > 0;)
-    len += (size_t)n;
-  text[len] = '\0';
-  close(ends[0]);
-  assert_int_equal(waitpid(child, &status, 0), child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+static int run_watchdog(pid_t pid_of_other, double rank_timeout, char *text, size_t size) {
+  Child child = start_watchdog(pid_of_other, rank_timeout);
+  return finish_watchdog(&child, text, size);
 }
 
 /* Name of this host in group_host. */
@@ -329,8 +408,201 @@ static void test_watchdog_failure_is_reported_for_a_limited_time(void **state) {
   assert_in_range(count_tests(text), 1, 40);
 }
 
+/* ---- cases that run at the same time ---- */
+
+static void record_losses(Sequence *s) {
+  for (int i = 0; i < SEQUENCE_HISTORY; i++) sequence_begin(s, OP_SUM, "losses", 40, 1);
+}
+
+static void record_exchange(Sequence *s) {
+  static const size_t sent[RANKS] = {24, 24}, received[RANKS] = {0};
+  sequence_begin(s, OP_EXCHANGE, "pieces", 0, 0);
+  sequence_set_sizes(s, sent, received);
+}
+
+static void broadcast_losses(Messages *m) {
+  char bytes[8] = "";
+  sequence_begin(m->sequence, OP_BROADCAST, "losses", sizeof bytes, 0);
+  message_broadcast(m, bytes, sizeof bytes);
+}
+
+typedef struct {
+  const char *name;
+  int ranks, rank;
+  double rank_timeout;
+  bool is_dead;     /* rank 1, or rank 0 for rank 1, has died */
+  More more;        /* what the fake transport does */
+  Op theirs;        /* a collective of the other ranks; its hash differs from this rank's */
+  bool is_running;  /* it is running */
+  int waiting;      /* number of threads of the other ranks that wait */
+  uint64_t expects; /* bytes that the other ranks expect in exchange 1 */
+  int status;
+  /* Number of heartbeats to another rank: one in 0.2 s, and 30 while this rank yields to a lower one;
+   * 0: not checked. */
+  int least, most;
+  const char *says[2]; /* parts of the text; '@' is the name of the host */
+} Case;
+
+static Child start_case(const Case *c) {
+  ranks = c->ranks;
+  own_rank = c->rank;
+  more = c->more;
+  has_trace = true;
+  mail.calls_left = -1;
+  mail.beat = (Heartbeat){.kind = HEARTBEAT_ALIVE, .place = "the test", .waiting = c->waiting};
+  SequenceReport *report = &mail.beat.sequence;
+  report->op[c->theirs.seq % SEQUENCE_HISTORY] = c->theirs;
+  if (c->is_running) report->running = 9;
+  if (c->expects) report->expect_seq = 1;
+  report->expect_bytes = c->expects;
+  Child child = start_watchdog(c->is_dead ? make_dead_pid() : getpid(), c->rank_timeout);
+  memset(&more, 0, sizeof more);
+  has_trace = false;
+  own_rank = 0;
+  ranks = 2;
+  return child;
+}
+
+static bool contains(const char *text, const char *part) {
+  char wanted[1024];
+  size_t n = 0;
+  for (; *part && n < sizeof wanted - HOST_MAX; part++)
+    n += (size_t)snprintf(wanted + n, HOST_MAX, "%.*s", *part == '@' ? HOST_MAX : 1,
+                          *part == '@' ? get_host_name() : part);
+  return strstr(text, wanted) != NULL;
+}
+
+static void check_heartbeats(const Case *c, const char *text) {
+  int n[RANKS] = {0};
+  const char *line = strstr(text, "sent heartbeats: ");
+  assert_non_null(line);
+  assert_true(sscanf(line, "sent heartbeats: %d %d %d %d %d %d", n, n + 1, n + 2, n + 3, n + 4,
+                     n + 5) >= 2);
+  assert_int_equal(n[c->rank], 0);
+  for (int r = 0; r < c->ranks; r++)
+    if (r != c->rank && c->most && (n[r] < c->least || n[r] > c->most))
+      fail_msg("%s: %d heartbeats to rank %d", c->name, n[r], r);
+}
+
+static void finish_case(const Case *c, const Child *child) {
+  static char text[8192];
+  int status = finish_watchdog(child, text, sizeof text);
+  if (status != c->status) fail_msg("%s: status %d: %s", c->name, status, text);
+  for (int i = 0; i < 2; i++)
+    if (c->says[i] && !contains(text, c->says[i]))
+      fail_msg("%s: \"%s\" lacks \"%s\"", c->name, text, c->says[i]);
+  if (!c->status && strstr(text, "trireme")) fail_msg("%s: %s", c->name, text);
+  const char *waited = strstr(text, "waiting for the others for ");
+  double seconds = 0;
+  if (waited) sscanf(waited, "waiting for the others for %lf", &seconds);
+  assert_true(seconds < 60);
+  check_heartbeats(c, text);
+}
+
+#define OP(number, what, n, as) \
+  { .seq = number, .kind = what, .bytes = n, .name = as, .hash = 1 }
+#define DISAGREE "ranks disagree on collective "
+#define MINE     ": rank 0 on @ runs 'losses' (sum, 40 B), rank 1 on @ runs "
+#define ADVICE   ". Start all ranks from the same build"
+#define LAYOUT   ", with another layout (division among the ranks, round or dtype)"
+#define DEADLOCK "deadlock: every rank has been waiting for the others for "
+#define GPUS     ". Run stopped; start it again; if it happens again on GPUs"
+#define BROKEN   ": the link is down. Run stopped; start it again"
+
+static const Case cases[] = {
+    /* Collectives that differ, in every entry of the history. */
+    {"name", 2, 0, 1000, .more = {.from_all = true, .record = record_losses},
+     .theirs = OP(8, OP_SUM, 40, "norms"), .status = ABORTED, .least = 1, .most = 5,
+     .says = {DISAGREE "8" MINE "'norms' (sum, 40 B)" ADVICE}},
+    {"kind", 2, 0, 1000, .more = {.from_all = true, .record = record_losses},
+     .theirs = OP(1, OP_BROADCAST, 40, "losses"), .status = ABORTED,
+     .says = {DISAGREE "1" MINE "'losses' (broadcast, 40 B)" ADVICE}},
+    {"size", 2, 0, 1000, .more = {.from_all = true, .record = record_losses},
+     .theirs = OP(7, OP_SUM, 48, "losses"), .status = ABORTED,
+     .says = {DISAGREE "7" MINE "'losses' (sum, 48 B)" ADVICE}},
+    {"layout", 2, 0, 1000, .more = {.from_all = true, .record = record_losses},
+     .theirs = OP(2, OP_SUM, 40, "losses"), .status = ABORTED,
+     .says = {DISAGREE "2" MINE "'losses' (sum, 40 B)" LAYOUT ADVICE}},
+    {"exchange", 2, 0, 1000, .more = {.from_all = true, .record = record_exchange},
+     .expects = 32, .status = ABORTED, .least = 1, .most = 5,
+     .says = {DISAGREE
+              "1, 'pieces' (exchange): rank 0 on @ sends 24 bytes to rank 1 on @, which "
+              "expects 32" ADVICE}},
+    /* A rank yields to a lower one, and sends heartbeats meanwhile. */
+    {"name, of rank 1", 3, 1, 1000, .more = {.from_all = true, .record = record_losses},
+     .theirs = OP(8, OP_SUM, 40, "norms"), .status = ABORTED, .least = 25, .most = 35,
+     .says =
+         {"8: rank 1 on @ runs 'losses' (sum, 40 B), rank 0 on @ runs 'norms' (sum, 40 B)"}},
+    {"exchange, of rank 1", 2, 1, 1000, .more = {.from_all = true, .record = record_exchange},
+     .expects = 32, .status = ABORTED, .least = 25, .most = 35,
+     .says = {"rank 1 on @ sends 24 bytes to rank 0 on @, which expects 32"}},
+    {"deadlock, of rank 1", 2, 1, 0.05, .more = {.from_all = true, .is_waiting = true},
+     .waiting = 1, .status = ABORTED, .least = 28, .most = 45, .says = {DEADLOCK}},
+    {"death of rank 1, of rank 2", 3, 2, 1000, .is_dead = true, .status = ABORTED, .least = 25,
+     .most = 35, .says = {"rank 1 on @: process"}},
+    {"death of rank 0, of rank 1", 3, 1, 1000, .is_dead = true, .status = ABORTED, .least = 1,
+     .most = 5, .says = {"rank 0 on @: process"}},
+    /* Deadlocks, and waits that are none. */
+    {"deadlock of 2", 2, 0, 0.05, .more = {.from_all = true, .is_waiting = true},
+     .theirs = OP(9, OP_SUM, 40, "losses"), .is_running = true, .waiting = 1, .status = ABORTED,
+     .least = 3, .most = 15,
+     .says = {DEADLOCK,
+              "rank 0 last reported: its start; rank 0 at its start, rank 1 in 'losses' "
+              "(sum, 40 B)" GPUS}},
+    {"places of 2", 2, 0, 0.05, .more = {.from_all = true, .is_waiting = true},
+     .theirs = OP(9, OP_SUM, 40, "losses"), .is_running = true, .waiting = 1, .status = ABORTED,
+     .says =
+         {"place    rank 0 on @: its start, for ",
+          ", waiting for other ranks\nplace    rank 1 on @: the test, in 'losses' (sum, 40 B), "
+          "for "}},
+    {"collective not stored", 2, 0, 0.05, .more = {.from_all = true, .is_waiting = true},
+     .theirs = OP(1, OP_SUM, 40, "losses"), .is_running = true, .waiting = 1, .status = ABORTED,
+     .says = {"rank 0 at its start, rank 1 at the test" GPUS, "rank 1 on @: the test, for "}},
+    {"deadlock of 4", 4, 0, 0.05, .more = {.from_all = true, .is_waiting = true}, .waiting = 1,
+     .status = ABORTED, .says = {"rank 2 at the test, rank 3 at the test" GPUS}},
+    {"deadlock of 5", 5, 0, 0.05, .more = {.from_all = true, .is_waiting = true}, .waiting = 1,
+     .status = ABORTED, .says = {"rank 2 at the test, rank 3 at the test, and 1 more" GPUS}},
+    {"others work", 2, 0, 0.05,
+     .more = {.from_all = true, .is_waiting = true, .has_ticks = true, .seconds = 1.5},
+     .least = 1, .most = 8},
+    {"this rank works", 2, 0, 0.05, .more = {.from_all = true, .seconds = 1.5}, .waiting = 1,
+     .least = 1, .most = 8},
+    {"collective goes on", 3, 0, 0.05,
+     .more = {.from_all = true, .is_waiting = true, .has_phases = true, .seconds = 1.5},
+     .waiting = 1, .least = 1, .most = 8},
+    {"waits end", 3, 0, 0.05,
+     .more = {.from_all = true, .is_waiting = true, .has_ticks = true, .seconds = 1.5},
+     .waiting = 1, .least = 1, .most = 8},
+    /* After a pause of this process the others have the whole rank timeout again. */
+    {"pause", 2, 0, 2.15, .more = {.pause = 2.2, .seconds = 0.3}, .least = 1, .most = 3},
+    /* MPI fails. */
+    {"receive", 2, 0, 1000, .more = {.fails = "receive"}, .status = ABORTED,
+     .says = {"MPI cannot receive heartbeats from rank 1 on @" BROKEN}},
+    {"second receive", 2, 0, 1000,
+     .more = {.from_all = true, .fails = "receive", .fails_after = 1}, .status = ABORTED,
+     .says = {"MPI cannot receive heartbeats from rank 1 on @" BROKEN}},
+    {"send of a collective", 2, 0, 1000,
+     .more = {.fails = "send", .collective = broadcast_losses}, .status = ABORTED,
+     .says = {"MPI failed in collective 'losses'" BROKEN}},
+    {"receive of a collective", 2, 1, 1000,
+     .more = {.fails = "receive", .fails_after = 1, .collective = broadcast_losses},
+     .status = ABORTED, .says = {"MPI failed in collective 'losses'" BROKEN}},
+    {"test of a collective", 2, 0, 1000,
+     .more = {.fails = "test", .collective = broadcast_losses}, .status = ABORTED,
+     .says = {"MPI failed in collective 'losses'" BROKEN}},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static void test_watchdog_says_what_differs_waits_or_fails(void **state) {
+  (void)state;
+  Child child[CASES];
+  for (size_t i = 0; i < CASES; i++) child[i] = start_case(&cases[i]);
+  for (size_t i = 0; i < CASES; i++) finish_case(&cases[i], &child[i]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_watchdog_says_what_differs_waits_or_fails),
       cmocka_unit_test(test_watchdog_dead_process_is_reported),
       cmocka_unit_test(
           test_watchdog_dead_process_that_reported_its_failure_is_not_reported_again),

@@ -59,6 +59,18 @@ bool key_from_text(const char *text, Key *key) {
   return text[KEY_TEXT - 1] == '\0';
 }
 
+/* Writes all bytes: a write that stops early, on a full disk, is followed by one with the reason. */
+static bool write_all(int fd, const char *bytes, size_t len) {
+  while (len) {
+    ssize_t n = write(fd, bytes, len);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    bytes += n;
+    len -= (size_t)n;
+  }
+  return true;
+}
+
 static Err write_line(int fd, const char *path) {
   Key key;
   char line[LINE_LEN + 1];
@@ -67,8 +79,7 @@ static Err write_line(int fd, const char *path) {
   key_to_text(&key, line + MAGIC_LEN);
   line[LINE_LEN - 1] = '\n';
   /* fchmod sets the mode exactly; the mode of open(2) is reduced by the umask. */
-  bool is_written =
-      fchmod(fd, 0600) == 0 && write(fd, line, LINE_LEN) == LINE_LEN && fsync(fd) == 0;
+  bool is_written = fchmod(fd, 0600) == 0 && write_all(fd, line, LINE_LEN) && fsync(fd) == 0;
   Err err = is_written ? ERR_OK : err_errno("cannot write", path);
   explicit_bzero(line, sizeof line);
   key_wipe(&key);

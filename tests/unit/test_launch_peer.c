@@ -160,20 +160,138 @@ static void test_peer_copy_removed_while_it_is_sent_arrives_whole(void **state) 
   close_side(&b);
 }
 
+/* Asserts that the agent answers with a failure whose text contains `why`. */
+static void expect_failure(Side *s, const char *why) {
+  Frame f;
+  json_t *body;
+  assert_true(exchange(s, &f));
+  assert_int_equal(f.type, PEER_FAILED);
+  OK(protocol_parse(&f, "agent", &body));
+  if (!strstr(protocol_text(body, "text"), why))
+    fail_msg("\"%s\" lacks \"%s\"", protocol_text(body, "text"), why);
+  json_decref(body);
+}
+
 static void test_peer_send_refuses_what_is_no_copy(void **state) {
   (void)state;
   Side a;
-  Frame f;
   open_side(&a, "refusing");
   OK(file_mkdirs(at("outside/checkpoints")));
-  const char *dirs[] = {at("outside"), at("refusing"), at("refusing/../outside"),
-                        at("refusing/none"), ""};
-  for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
-    send_json(&a, PEER_SEND, json_pack("{s:i, s:s}", "id", 7, "dir", dirs[i]));
-    assert_true(exchange(&a, &f));
-    assert_int_equal(f.type, PEER_FAILED);
+  OK(file_mkdirs(at("refusing/bad/checkpoints")));
+  assert_int_equal(symlink("../outside", at("refusing/bad/checkpoints/latest")), 0);
+  OK(file_mkdirs(at("refusing/gone/checkpoints")));
+  assert_int_equal(symlink("step-1", at("refusing/gone/checkpoints/latest")), 0);
+  static const struct {
+    const char *dir, *why; /* below the scratch directory */
+  } cases[] = {{"outside", "is not in the directory for copies"},
+               {"refusing", "is not in the directory for copies"},
+               {"refusing/../outside", "is not in the directory for copies"},
+               {"refusing/none", "latest: No such file or directory"},
+               {"refusing/bad", "points to ../outside"},
+               {"refusing/gone", "step-1: No such file or directory"},
+               {"", "is not in the directory for copies"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const char *dir = *cases[i].dir ? at(cases[i].dir) : "";
+    send_json(&a, PEER_SEND, json_pack("{s:i, s:s}", "id", 7, "dir", dir));
+    expect_failure(&a, cases[i].why);
   }
   close_side(&a);
+}
+
+/* The copy in `dir` has three files; so many more are allowed. */
+static void test_peer_send_refuses_files_of_no_checkpoint(void **state) {
+  (void)state;
+  Side a;
+  Frame f;
+  char path[FILE_PATH_MAX];
+  open_side(&a, "files");
+  make_copy("files", "step-1", 10);
+  write_text(at("files/run-1/checkpoints/step-1/.hidden"), "x", 1);
+  send_json(&a, PEER_SEND, json_pack("{s:i, s:s}", "id", 1, "dir", at("files/run-1")));
+  expect_failure(&a, "step-1 is not a checkpoint: it contains .hidden");
+  assert_int_equal(unlink(at("files/run-1/checkpoints/step-1/.hidden")), 0);
+  OK(file_mkdirs(at("files/run-1/checkpoints/step-1/folder")));
+  send_json(&a, PEER_SEND, json_pack("{s:i, s:s}", "id", 2, "dir", at("files/run-1")));
+  expect_failure(&a, "folder is a directory, not a regular file");
+  OK(file_remove_all(at("files/run-1/checkpoints/step-1/folder")));
+  for (int i = 3; i < PEER_FILES; i++) {
+    snprintf(path, sizeof path, "%s/run-1/checkpoints/step-1/file-%d", at("files"), i);
+    write_text(path, "x", 1);
+  }
+  send_json(&a, PEER_SEND, json_pack("{s:i, s:s}", "id", 3, "dir", at("files/run-1")));
+  assert_false(exchange(&a, &f));
+  write_text(at("files/run-1/checkpoints/step-1/file-16"), "x", 1);
+  send_json(&a, PEER_SEND, json_pack("{s:i, s:s}", "id", 4, "dir", at("files/run-1")));
+  expect_failure(&a, "step-1 is not a checkpoint: it contains ");
+  close_side(&a);
+}
+
+static void test_peer_send_reports_a_file_that_was_truncated(void **state) {
+  (void)state;
+  Side a;
+  Frame f;
+  open_side(&a, "cut");
+  make_copy("cut", "step-1", 10);
+  send_json(&a, PEER_SEND, json_pack("{s:i, s:s}", "id", 1, "dir", at("cut/run-1")));
+  assert_false(exchange(&a, &f));
+  assert_int_equal(truncate(at("cut/run-1/checkpoints/step-1/weights.safetensors"), 0), 0);
+  for (;;) {
+    send_json(&a, PEER_READ, json_pack("{s:i}", "id", 1));
+    assert_true(exchange(&a, &f));
+    if (f.type != PEER_PART) break;
+    assert_int_not_equal(f.data[4], PART_END);
+  }
+  json_t *body;
+  assert_int_equal(f.type, PEER_FAILED);
+  OK(protocol_parse(&f, "agent", &body));
+  assert_string_equal(protocol_text(body, "text"),
+                      "weights.safetensors of the copy was truncated");
+  json_decref(body);
+  close_side(&a);
+}
+
+static void test_peer_part_of_no_copy_is_refused(void **state) {
+  (void)state;
+  Side b;
+  Frame f;
+  open_side(&b, "parts");
+  static const uint8_t part[] = {1, 0, 0, 0, PART_FILE, 1, 0, 0, 0, 0, 0, 0, 0, 'w'};
+  for (size_t cut = 0; cut < sizeof part; cut++) { /* a message cut at every byte */
+    OK(channel_send(b.head, PEER_PART, part, cut));
+    OK(channel_advance(b.head));
+    OK(channel_advance(b.agent));
+    assert_true(channel_next(b.agent, &f));
+    Err err = peer_handle(&b.peer, b.agent, &f);
+    assert_int_equal(err, cut < PEER_HEADER ? ERR_WORK : ERR_OK);
+    if (err) assert_says("invalid part of a copy");
+    if (!err) expect_failure(&b, "a file with a wrong name");
+    b.peer.in.refused = 0;
+  }
+  static const struct {
+    uint8_t id, kind;
+    const char *why; /* NULL: an error that ends the agent */
+  } cases[] = {{2, PART_FILE - 1, NULL},
+               {2, PART_END + 1, NULL},
+               {2, 255, NULL},
+               {2, PART_BYTES, "the copy has no beginning"},
+               {3, PART_END, "the copy has no beginning"},
+               {4, PART_FILE, "a file with a wrong name"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    send_part(&b, cases[i].id, cases[i].kind, "", 0);
+    if (cases[i].why) {
+      expect_failure(&b, cases[i].why);
+      continue;
+    }
+    OK(channel_advance(b.head));
+    OK(channel_advance(b.agent));
+    assert_true(channel_next(b.agent, &f));
+    assert_int_equal(peer_handle(&b.peer, b.agent, &f), ERR_WORK);
+    assert_says("invalid part of a copy");
+  }
+  send_file(&b, 5, 0, "weights");
+  send_part(&b, 5, PART_END, "no-slash", 8);
+  expect_failure(&b, "the copy ended without its name");
+  close_side(&b);
 }
 
 /* Sends parts until one is refused; asserts that nothing is stored. */
@@ -306,6 +424,9 @@ int main(void) {
       cmocka_unit_test(test_peer_copy_arrives_whole_and_replaces_the_one_before),
       cmocka_unit_test(test_peer_copy_removed_while_it_is_sent_arrives_whole),
       cmocka_unit_test(test_peer_send_refuses_what_is_no_copy),
+      cmocka_unit_test(test_peer_send_refuses_files_of_no_checkpoint),
+      cmocka_unit_test(test_peer_send_reports_a_file_that_was_truncated),
+      cmocka_unit_test(test_peer_part_of_no_copy_is_refused),
       cmocka_unit_test(test_peer_store_refuses_names_with_a_path),
       cmocka_unit_test(test_peer_store_refuses_a_place_outside),
       cmocka_unit_test(test_peer_store_refuses_a_file_longer_than_announced),

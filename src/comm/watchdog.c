@@ -87,9 +87,8 @@ void watchdog_compare(Watchdog *w, int r, const Op *theirs) {
 void watchdog_fail_size(Watchdog *w, uint64_t seq, int from, uint64_t sent, int to,
                         uint64_t expected) {
   const Group *g = w->heartbeats->group;
-  const Op *op = sequence_find(w->heartbeats->sequence, seq);
-  char what[96] = "an exchange";
-  if (op) op_describe(what, sizeof what, op);
+  char what[96];
+  op_describe(what, sizeof what, sequence_find(w->heartbeats->sequence, seq));
   if (g->rank) yield_to_lower_rank(w);
   heartbeat_fail(w->heartbeats,
                  "ranks disagree on collective %" PRIu64 ", %s: rank %d on %s sends %" PRIu64

@@ -26,8 +26,8 @@ void watchdog_look(Watchdog *w);
 /* Ends the run if `theirs`, a collective of rank r, differs from this rank's collective of
  * the same number. */
 void watchdog_compare(Watchdog *w, int r, const Op *theirs);
-/* Ends the run because in collective `seq` rank `from` sends `sent` bytes to rank `to`,
- * which expects `expected` bytes. */
+/* Ends the run because in collective `seq`, which this rank has stored, rank `from` sends `sent`
+ * bytes to rank `to`, which expects `expected` bytes. */
 void watchdog_fail_size(Watchdog *w, uint64_t seq, int from, uint64_t sent, int to,
                         uint64_t expected) __attribute__((noreturn));
 

@@ -1,8 +1,12 @@
 /* Secure channels with peers that have the key, that do not, and with attackers on the
  * connection. The test controls the connection and records, changes and replays what is sent.
  * Depends on launch/channel, launch/handshake. */
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
+#ifdef HAVE_SODIUM
+#include <sodium.h>
+#endif
 
 #include "support.h"
 
@@ -622,9 +626,165 @@ static void test_secure_every_failed_allocation_is_an_error(void **state) {
   }
 }
 
+/* Moves one message from a handshake to another one; asserts its length. */
+static void move_message(Handshake *from, Handshake *to, size_t len) {
+  uint8_t message[HANDSHAKE_MESSAGE_MAX];
+  assert_int_equal(handshake_expects(from), 0);
+  assert_int_equal(handshake_expects(to), len);
+  assert_int_equal(handshake_take_message(to, message), 0);
+  assert_int_equal(handshake_take_message(from, message), len);
+  OK(handshake_read_message(to, message));
+}
+
+/* Asserts that no record can be sealed or opened. */
+static void assert_no_records(Handshake *h) {
+  const uint8_t header[4] = {0};
+  uint8_t bytes[64] = {0}, sealed[64] = {0};
+  assert_false(handshake_is_done(h));
+  assert_int_equal(handshake_seal(h, header, bytes, 1, sealed), ERR_WORK);
+  assert_says("a record before the end of the handshake");
+}
+
+static void test_handshake_each_message_has_its_turn(void **state) {
+  (void)state;
+  Key key = make_key(1);
+  Handshake *c, *s;
+  uint8_t message[HANDSHAKE_MESSAGE_MAX];
+  OK(handshake_begin(&c, &key, HANDSHAKE_CLIENT));
+  OK(handshake_begin(&s, &key, HANDSHAKE_SERVER));
+  assert_no_records(s);
+  move_message(s, c, HELLO);
+  assert_no_records(c);
+  assert_false(handshake_awaits_proof(c));
+  move_message(c, s, CLIENT_MESSAGE);
+  assert_true(handshake_awaits_proof(c));
+  assert_no_records(s);
+  assert_no_records(c);
+  move_message(s, c, SERVER_MESSAGE);
+  assert_true(handshake_is_done(c) && handshake_is_done(s));
+  assert_int_equal(handshake_expects(c), 0);
+  assert_int_equal(handshake_take_message(c, message), 0);
+  assert_int_equal(handshake_expects(s), 0);
+  assert_int_equal(handshake_take_message(s, message), 0);
+  /* A message that nobody awaits ends the handshake. */
+  assert_int_equal(handshake_read_message(c, message), ERR_WORK);
+  assert_no_records(c);
+  handshake_free(s);
+  OK(handshake_begin(&s, &key, HANDSHAKE_SERVER));
+  assert_int_equal(handshake_read_message(s, message), ERR_WORK);
+  assert_int_equal(handshake_take_message(s, message), 0);
+  handshake_free(c);
+  handshake_free(s);
+  handshake_free(NULL);
+}
+
+static void test_handshake_records_of_any_length_are_opened_once(void **state) {
+  (void)state;
+  static const size_t lengths[] = {0, 1, 2, 1000};
+  Key key = make_key(1);
+  Handshake *c, *s;
+  OK(handshake_begin(&c, &key, HANDSHAKE_CLIENT));
+  OK(handshake_begin(&s, &key, HANDSHAKE_SERVER));
+  move_message(s, c, HELLO);
+  move_message(c, s, CLIENT_MESSAGE);
+  move_message(s, c, SERVER_MESSAGE);
+  const uint8_t header[4] = {1, 2, 3, 4};
+  uint8_t plain[1000], sealed[1000 + HANDSHAKE_RECORD_EXTRA], opened[1000];
+  memset(plain, 7, sizeof plain);
+  for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+    size_t n = lengths[i];
+    OK(handshake_seal(c, header, plain, n, sealed));
+    OK(handshake_open(s, header, sealed, n + HANDSHAKE_RECORD_EXTRA, opened));
+    if (n) assert_memory_equal(opened, plain, n);
+  }
+  assert_int_equal(handshake_open(s, header, sealed, HANDSHAKE_RECORD_EXTRA - 1, opened),
+                   ERR_WORK);
+  assert_says("an encrypted record was changed");
+  OK(handshake_seal(c, header, plain, 1, sealed));
+  assert_int_equal(handshake_open(s, header, sealed, 1 + HANDSHAKE_RECORD_EXTRA, opened),
+                   ERR_WORK); /* no record after an error */
+  handshake_free(c);
+  handshake_free(s);
+}
+
+/* Computes the subkey `number` of M, as handshake.h has it. */
+static void derive(uint8_t out[32], uint64_t number, const uint8_t master[32]) {
+  assert_int_equal(crypto_kdf_derive_from_key(out, 32, number, "trireme1", master), 0);
+}
+
+/* A client written from the description in handshake.h: a change of the protocol must change the
+ * label, because peers of other versions could not say why they refuse each other. */
+static void test_handshake_server_follows_the_documented_protocol(void **state) {
+  (void)state;
+  enum { HEADER = 24 };
+  Key key = make_key(1);
+  Handshake *s;
+  uint8_t hello[HANDSHAKE_MESSAGE_MAX], reply[HANDSHAKE_MESSAGE_MAX];
+  uint8_t secret[32], shared[32], master[32], subkey[32], proof[32], message[88];
+  crypto_generichash_state hash;
+  crypto_secretstream_xchacha20poly1305_state out, in;
+  OK(handshake_begin(&s, &key, HANDSHAKE_SERVER));
+  assert_int_equal(handshake_take_message(s, hello), 32);
+  randombytes_buf(secret, sizeof secret);
+  crypto_scalarmult_base(message, secret);
+  assert_int_equal(crypto_scalarmult(shared, secret, hello), 0);
+  crypto_generichash_init(&hash, key.bytes, KEY_BYTES, 32);
+  crypto_generichash_update(&hash, (const uint8_t *)"trireme channel 1", 18);
+  crypto_generichash_update(&hash, hello, 32);
+  crypto_generichash_update(&hash, message, 32);
+  crypto_generichash_update(&hash, shared, 32);
+  crypto_generichash_final(&hash, master, 32);
+  derive(subkey, 3, master);
+  crypto_secretstream_xchacha20poly1305_init_push(&out, message + 32, subkey);
+  derive(subkey, 1, master);
+  crypto_generichash(message + 32 + HEADER, 32, message + 32, HEADER, subkey, 32);
+  OK(handshake_read_message(s, message));
+  assert_int_equal(handshake_take_message(s, reply), HEADER + 32);
+  derive(subkey, 2, master);
+  crypto_generichash(proof, 32, reply, HEADER, subkey, 32);
+  assert_memory_equal(reply + HEADER, proof, 32);
+  derive(subkey, 4, master);
+  assert_int_equal(crypto_secretstream_xchacha20poly1305_init_pull(&in, reply, subkey), 0);
+  const uint8_t header[4] = {5, 0, 0, 0};
+  uint8_t sealed[4 + HANDSHAKE_RECORD_EXTRA], plain[4], tag;
+  OK(handshake_seal(s, header, (const uint8_t *)"text", 4, sealed));
+  assert_int_equal(crypto_secretstream_xchacha20poly1305_pull(&in, plain, NULL, &tag, sealed,
+                                                              sizeof sealed, header, 4),
+                   0);
+  assert_memory_equal(plain, "text", 4);
+  assert_int_equal(tag, 0);
+  handshake_free(s);
+}
+
+static bool has_no_random_numbers;
+
+/* Replaces the function of libsodium in this program. */
+int sodium_init(void) {
+  int (*init)(void);
+  void *symbol = dlsym(RTLD_NEXT, "sodium_init");
+  memcpy(&init, &symbol, sizeof init);
+  return has_no_random_numbers ? -1 : init();
+}
+
+static void test_handshake_without_random_numbers_is_an_error(void **state) {
+  (void)state;
+  Key key = make_key(1);
+  Handshake *h;
+  has_no_random_numbers = true;
+  Err err = handshake_begin(&h, &key, HANDSHAKE_CLIENT);
+  has_no_random_numbers = false;
+  assert_int_equal(err, ERR_WORK);
+  assert_says("libsodium cannot be initialised");
+  assert_null(h);
+}
+
 int main(void) {
   signal(SIGPIPE, SIG_IGN);
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_handshake_each_message_has_its_turn),
+      cmocka_unit_test(test_handshake_records_of_any_length_are_opened_once),
+      cmocka_unit_test(test_handshake_server_follows_the_documented_protocol),
+      cmocka_unit_test(test_handshake_without_random_numbers_is_an_error),
       cmocka_unit_test(test_secure_same_key_frames_arrive_both_ways),
       cmocka_unit_test(test_secure_frames_queued_before_the_proof_arrive_after_it),
       cmocka_unit_test(test_secure_large_frames_arrive_unchanged),

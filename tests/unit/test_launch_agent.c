@@ -11,15 +11,12 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/mem.h"
-#include "base/progress.h"
-#include "launch/agent.h"
-#include "launch/agent_internal.h"
-#include "launch/process.h"
+#include "launch/agent.c" /* for continue_kill */
 #include "launch/stub.h"
 #include "support.h"
 
@@ -364,6 +361,51 @@ static void test_agent_worker_without_mpirun_is_killed_unless_it_saves(void **st
   assert_true(WIFSIGNALED(status));
 }
 
+static bool spares; /* kill() has no effect, as on a process that waits for a network drive */
+
+/* Replaces kill(2) of the C library in this program. */
+int kill(pid_t pid, int signal_number) {
+  return spares ? 0 : (int)syscall(SYS_kill, pid, signal_number);
+}
+
+typedef struct {
+  int lines;
+  char text[512]; /* the last one */
+} Warnings;
+
+static void take_warning(void *context, const char *label, const char *line) {
+  Warnings *w = context;
+  w->lines++;
+  snprintf(w->text, sizeof w->text, "%s%s", label, line);
+}
+
+/* Other tests of this program leave no children. */
+static void test_agent_process_that_cannot_be_killed_is_reported_once(void **state) {
+  (void)state;
+  Warnings w = {0};
+  char expected[256];
+  Agent a = {.host = "node-7", .kill_since = 100};
+  pid_t pid = fork();
+  if (pid == 0)
+    for (;;) pause();
+  snprintf(expected, sizeof expected,
+           "warning: node-7: processes do not end although they were killed: %d (", (int)pid);
+  log_divert(take_warning, &w);
+  spares = true;
+  OK(continue_kill(&a, 104.9));
+  int early = w.lines;
+  OK(continue_kill(&a, 105));
+  OK(continue_kill(&a, 200));
+  spares = false;
+  log_divert(NULL, NULL);
+  kill(pid, SIGKILL);
+  assert_int_equal(waitpid(pid, NULL, 0), pid);
+  assert_int_equal(early, 0);
+  assert_int_equal(w.lines, 1);
+  assert_ptr_equal(strstr(w.text, expected), w.text);
+  assert_non_null(strstr(w.text, "; they may wait for a network drive or a GPU"));
+}
+
 static void test_agent_user_signal_is_ignored(void **state) {
   (void)state;
   Fixture f;
@@ -653,6 +695,7 @@ int main(void) {
       cmocka_unit_test(test_agent_missing_program_is_reported_once),
       cmocka_unit_test(test_agent_serves_while_a_program_is_not_loaded),
       cmocka_unit_test(test_agent_worker_without_mpirun_is_killed_unless_it_saves),
+      cmocka_unit_test(test_agent_process_that_cannot_be_killed_is_reported_once),
       cmocka_unit_test(test_agent_user_signal_is_ignored),
       cmocka_unit_test(test_text_that_is_not_utf8_can_be_sent),
       cmocka_unit_test(test_agent_hangup_asks_to_leave),

@@ -14,12 +14,17 @@ setup() {
   T=$BATS_TEST_TMPDIR
 }
 
-@test "collectives and sums of gradients are right on 1, 2, 3 and 4 ranks" {
+@test "collectives and sums of gradients are right on 1, 2, 3 and 4 ranks, in shared memory" {
   need_mpi
-  for n in 1 2 3 4; do
+  run mpirun -n 1 "$TRIREME_TOOLS/check_comm"
+  [ "$status" -eq 0 ] || { echo "$output"; false; }
+  grep -qx "all right on 1: one process" <<< "$output"
+  for n in 2 3 4; do
     run mpirun -n $n "$TRIREME_TOOLS/check_comm"
     [ "$status" -eq 0 ] || { echo "$output"; false; }
-    [[ "$output" =~ "all right on $n" ]]
+    # One line: the ranks of one run, not $n runs of one rank.
+    [ "$(grep -c "all right" <<< "$output")" -eq 1 ]
+    grep -qx "all right on $n: $n ranks on 1 host over .* and shared memory" <<< "$output" || { echo "$output"; false; }
   done
 }
 

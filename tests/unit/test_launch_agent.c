@@ -395,12 +395,14 @@ static void test_agent_process_that_cannot_be_killed_is_reported_once(void **sta
   OK(continue_kill(&a, 104.9));
   int early = w.lines;
   OK(continue_kill(&a, 105));
+  int due = w.lines;
   OK(continue_kill(&a, 200));
   spares = false;
   log_divert(NULL, NULL);
   kill(pid, SIGKILL);
   assert_int_equal(waitpid(pid, NULL, 0), pid);
   assert_int_equal(early, 0);
+  assert_int_equal(due, 1);
   assert_int_equal(w.lines, 1);
   assert_ptr_equal(strstr(w.text, expected), w.text);
   assert_non_null(strstr(w.text, "; they may wait for a network drive or a GPU"));

@@ -309,6 +309,23 @@ static void check_pieces(const Case *c, Reducer *q) {
   mem_free(off);
 }
 
+/* The working memory must suffice for the largest bucket and for the longest piece. */
+static void check_memory(const Case *c, const Reducer *q) {
+  size_t largest = 0, longest = 0, *off = alloc_bytes((size_t)(size + 1) * sizeof *off);
+  for (size_t i = 0; i < reducer_pieces(q); i++) {
+    reducer_bucket(q, i, off);
+    if (off[size] - off[0] > largest) largest = off[size] - off[0];
+    for (int r = 0; r < size; r++)
+      if (off[r + 1] - off[r] > longest) longest = off[r + 1] - off[r];
+  }
+  size_t bytes = comm_reduce_work(comm, largest, longest, c->bf16);
+  if (c->rounds > 1) bytes += reducer_owned(q) * sizeof(float);
+  if (size > 1) bytes += (c->n + c->unit - 1) / c->unit * sizeof(double);
+  CHECK(reducer_bytes(q) == bytes, "%zu bytes of working memory, not %zu", reducer_bytes(q),
+        bytes);
+  mem_free(off);
+}
+
 static void count_event(void *context, const CommEvent *event) {
   int *count = context;
   (void)event;
@@ -370,6 +387,7 @@ static void check_case(const Case *c) {
   CHECK(reducer_new(&q, comm, g, c->n, &spec) == ERR_OK, "%s", err_message());
   check_steps(c, q, g);
   check_pieces(c, q);
+  check_memory(c, q);
   check_moves(c, q);
   reducer_free(q);
   mem_free(g);

@@ -309,14 +309,21 @@ static void check_pieces(const Case *c, Reducer *q) {
   mem_free(off);
 }
 
-/* The working memory must suffice for the largest bucket and for the longest piece. */
+/* The units of a bucket are distributed evenly. The working memory must suffice for the largest
+ * bucket and for the longest piece. */
 static void check_memory(const Case *c, const Reducer *q) {
   size_t largest = 0, longest = 0, *off = alloc_bytes((size_t)(size + 1) * sizeof *off);
   for (size_t i = 0; i < reducer_pieces(q); i++) {
+    size_t fewest = c->n, most = 0; /* units of a piece */
     reducer_bucket(q, i, off);
     if (off[size] - off[0] > largest) largest = off[size] - off[0];
-    for (int r = 0; r < size; r++)
-      if (off[r + 1] - off[r] > longest) longest = off[r + 1] - off[r];
+    for (int r = 0; r < size; r++) {
+      size_t n = off[r + 1] - off[r], units = (n + c->unit - 1) / c->unit;
+      if (n > longest) longest = n;
+      if (units > most) most = units;
+      if (units < fewest) fewest = units;
+    }
+    CHECK(most <= fewest + 1, "pieces of %zu to %zu units in bucket %zu", fewest, most, i);
   }
   size_t bytes = comm_reduce_work(comm, largest, longest, c->bf16);
   if (c->rounds > 1) bytes += reducer_owned(q) * sizeof(float);
@@ -350,13 +357,13 @@ static void check_moves(const Case *c, Reducer *q) {
     size_t begin, end;
     reducer_piece(q, p, &begin, &end);
     for (size_t i = begin; i < end; i++) whole[i] = mine[k++] = (float)i + 0.5f;
-    for (size_t i = begin; i < end; i += c->unit) unit[i / c->unit] = (double)i + 0.25;
+    for (size_t i = begin; i < end; i += c->unit) unit[i / c->unit] = 1 / ((double)i + 3);
   }
   reducer_allgather(q, "gather", whole);
   gather_units(q, unit);
   for (size_t i = 0; i < n; i++) CHECK(whole[i] == (float)i + 0.5f, "gathered element %zu", i);
   for (size_t i = 0; i < units; i++)
-    CHECK(unit[i] == (double)(i * c->unit) + 0.25, "gathered unit %zu", i);
+    CHECK(unit[i] == 1 / ((double)(i * c->unit) + 3), "gathered unit %zu", i);
   memset(whole, 0, n * sizeof *whole);
   reducer_gather(q, "collect", mine, whole);
   for (size_t i = 0; i < n && rank == 0; i++)

@@ -234,6 +234,7 @@ static void test_reducer_new_without_memory_is_an_error(void **state) {
     assert_int_equal(err, ERR_WORK);
     assert_null(q);
   }
+  reducer_free(NULL);
   comm_close(comm, ERR_OK);
 }
 

@@ -129,8 +129,9 @@ static double make_term(int r, size_t i) {
 static void check_sum(void) {
   for (size_t n = 1; n <= COMM_SUM_MAX; n += COMM_SUM_MAX - 1) {
     double x[COMM_SUM_MAX], want;
-    for (size_t i = 0; i < n; i++) x[i] = make_term(rank, i);
+    for (size_t i = 0; i < COMM_SUM_MAX; i++) x[i] = make_term(rank, i);
     comm_sum(comm, "sum", x, n);
+    CHECK(n == COMM_SUM_MAX || x[n] == make_term(rank, n), "a sum wrote behind its array");
     for (size_t i = 0; i < n; i++) {
       want = 0;
       for (int r = 0; r < size; r++) want += make_term(r, i);
@@ -432,6 +433,7 @@ int main(int count, char **argument) {
     fprintf(stderr, "check_comm: rank %d is not the same on its host\n", rank);
     return 1;
   }
+  CommTraffic before = comm_traffic(comm);
   check_broadcast();
   check_allgather();
   check_exchange();
@@ -439,6 +441,10 @@ int main(int count, char **argument) {
   check_wakeups();
   check_text();
   check_reducer(count == 2 && strcmp(argument[1], "few") == 0);
+  CommTraffic after = comm_traffic(comm);
+  bool has_sent = after.sent != before.sent || after.received != before.received;
+  bool is_shared = size == 1 || strstr(comm_about(comm), "shared memory") != NULL;
+  CHECK(has_sent != is_shared, "messages although the ranks share memory, or none");
   if (rank == 0) printf("all right on %d: %s\n", size, comm_about(comm));
   comm_close(comm, ERR_OK);
   return 0;

@@ -72,12 +72,54 @@ static void test_health_small_rise_is_good(void **state) {
   assert_true(health_good(&h));
 }
 
+/* The range ends at the mean plus 8 deviations, at 1.2 times the mean if that is more, and at 3 times
+ * the mean during the first HEALTH_WARM steps. */
+static void test_health_range_ends_exactly_at_its_bound(void **state) {
+  (void)state;
+  static const struct {
+    Health before;
+    double highest;
+  } rows[] = {
+      {{.mean = 10, .spread = 1, .seen = HEALTH_WARM}, 18},
+      {{.mean = 10, .spread = 0.5, .seen = HEALTH_WARM}, 14},
+      {{.mean = 10, .spread = 0.125, .seen = HEALTH_WARM}, 12},
+      {{.mean = 10, .spread = 0, .seen = HEALTH_WARM}, 12},
+      {{.mean = 0.5, .spread = 0.0625, .seen = HEALTH_WARM}, 1},
+      {{.mean = 10, .spread = 1, .seen = HEALTH_WARM - 1}, 30},
+      {{.mean = 10, .spread = 0, .seen = 1}, 30},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    Health within = rows[i].before, above = rows[i].before;
+    health_take(&within, rows[i].highest);
+    health_take(&above, nextafter(rows[i].highest, 100));
+    if (!health_good(&within) || health_good(&above)) fail_msg("row %zu", i);
+  }
+}
+
+static void test_health_means_follow_the_losses_in_range(void **state) {
+  (void)state;
+  Health h = {0};
+  assert_true(health_take(&h, 10));
+  assert_true(h.mean == 10 && h.spread == 0);
+  assert_true(health_take(&h, 14));
+  assert_float_equal(h.mean, 10.2, 1e-12);
+  assert_float_equal(h.spread, 0.2, 1e-12);
+  assert_true(health_take(&h, 9.2)); /* 1 below the mean */
+  assert_float_equal(h.mean, 10.15, 1e-12);
+  assert_float_equal(h.spread, 0.24, 1e-12);
+  assert_true(health_take(&h, 100)); /* out of range */
+  assert_float_equal(h.mean, 10.15, 1e-12);
+  assert_int_equal(h.seen, 3);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_health_falling_loss_is_good),
       cmocka_unit_test(test_health_nan_or_inf_loss_diverges),
       cmocka_unit_test(test_health_outliers_in_a_row_diverge),
       cmocka_unit_test(test_health_small_rise_is_good),
+      cmocka_unit_test(test_health_range_ends_exactly_at_its_bound),
+      cmocka_unit_test(test_health_means_follow_the_losses_in_range),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

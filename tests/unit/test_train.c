@@ -27,23 +27,53 @@ static void test_schedule_rates_equal_check_values(void **state) {
   near(schedule_lr(&s, 0), 0.01, 1e-12);
   near(schedule_lr(&s, 9), 0.1, 1e-12);
   near(schedule_lr(&s, 500), 0.1, 1e-12);
-  s = (Schedule){.policy = LR_PIECEWISE, .lr = 1};
-  OK(schedule_parse_milestones(&s, "10:0.5,2k:0.1"));
-  near(schedule_lr(&s, 9), 1, 1e-12);
-  near(schedule_lr(&s, 10), 0.5, 1e-12);
-  near(schedule_lr(&s, 2000), 0.1, 1e-12);
-  assert_int_equal(schedule_parse_milestones(&s, "10:0.5,5:0.1"), ERR_USAGE);
-  assert_int_equal(schedule_parse_milestones(&s, "10"), ERR_USAGE);
   s = (Schedule){.policy = LR_EXPONENTIAL, .lr = 1, .rate = 0.1, .decay = 100};
   near(schedule_lr(&s, 200), 0.01, 1e-12);
+  s.min_lr = 0.05;
+  near(schedule_lr(&s, 200), 0.05, 1e-12);
+  s = (Schedule){.policy = LR_EXPONENTIAL, .lr = 1, .rate = 0.1}; /* a decay of one step */
+  near(schedule_lr(&s, 2), 0.01, 1e-12);
   s = (Schedule){.policy = LR_POLYNOMIAL, .lr = 1, .min_lr = 0.2, .power = 2, .decay = 100};
   near(schedule_lr(&s, 50), 0.4, 1e-12);
-  near(schedule_lr(&s, 1000), 0.2, 1e-12);
+  near(schedule_lr(&s, 150), 0.2, 1e-12);
   s = (Schedule){.policy = LR_COSINE, .lr = 1, .decay = 100};
   near(schedule_lr(&s, 50), 0.5, 1e-12);
   s = (Schedule){.policy = LR_INVERSE_TIME, .lr = 1, .min_lr = 0.25, .power = 2, .decay = 100};
   near(schedule_lr(&s, 0), 1, 1e-12);
   near(schedule_lr(&s, 100), 0.25, 1e-12);
+}
+
+static void test_schedule_milestones_apply_from_their_step_on(void **state) {
+  (void)state;
+  static const struct {
+    uint64_t step;
+    double rate;
+  } rows[] = {{0, 4}, {9, 4}, {10, 8}, {1999, 8}, {2000, 0.4}, {100000, 0.4}};
+  Schedule s = {.policy = LR_PIECEWISE, .lr = 4};
+  OK(schedule_parse_milestones(&s, "1:3,2:3"));
+  OK(schedule_parse_milestones(&s, "10:2,2k:0.1")); /* replaces the others */
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    near(schedule_lr(&s, rows[i].step), rows[i].rate, 1e-12);
+  OK(schedule_parse_milestones(&s, "0:0.5"));
+  near(schedule_lr(&s, 0), 2, 1e-12);
+}
+
+static void test_schedule_milestones_that_are_no_ascending_list_are_refused(void **state) {
+  (void)state;
+  static const char most[] =
+      "1:1,2:1,3:1,4:1,5:1,6:1,7:1,8:1,9:1,10:1,11:1,12:1,13:1,14:1,15:1,16:1";
+  static const char *const lists[] = {"10",   "10:",      ":1",        "x:1",          "10:x",
+                                      "-1:1", "1:1,,2:1", "10:2,10:1", "10:0.5,5:0.1", NULL};
+  Schedule s;
+  for (size_t i = 0; lists[i]; i++) {
+    if (schedule_parse_milestones(&s, lists[i]) != ERR_USAGE) fail_msg("%s", lists[i]);
+    assert_says("--lr-milestones: ");
+  }
+  OK(schedule_parse_milestones(&s, most));
+  assert_int_equal(s.milestones, LR_MILESTONES);
+  char more[sizeof most + 8];
+  snprintf(more, sizeof more, "%s,17:1", most);
+  assert_int_equal(schedule_parse_milestones(&s, more), ERR_USAGE);
 }
 
 /* fairseq: lr * sqrt(warmup) * step^-0.5 after a linear warm-up. Its step n is our step n -
@@ -264,6 +294,8 @@ static void test_pass_limit_grows_with_model_and_batch(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_schedule_rates_equal_check_values),
+      cmocka_unit_test(test_schedule_milestones_apply_from_their_step_on),
+      cmocka_unit_test(test_schedule_milestones_that_are_no_ascending_list_are_refused),
       cmocka_unit_test(test_schedule_inverse_sqrt_peaks_at_lr_and_falls_with_the_root),
       cmocka_unit_test(test_schedule_inverse_sqrt_without_warmup_begins_at_lr),
       cmocka_unit_test(test_schedule_warmup_rises_linearly_to_the_full_rate),

@@ -176,15 +176,19 @@ hidden() {
   [[ "$output" == *"only local files"* ]]
 }
 
+# empty OPTION WORDS COMMAND…: the command fails because the value of OPTION is empty.
+empty() {
+  run "$TRIREME" "${@:3}"
+  [ "$status" -eq 2 ]
+  [ "$output" = "trireme: $1: the value is empty; pass $2" ]
+}
+
 @test "an empty name of a file or directory is refused, and nothing is written" {
   mkdir "$T/empty"
   cd "$T/empty"
-  run "$TRIREME" train --data set --run '' --device cpu
-  [ "$status" -eq 2 ]
-  [[ "$output" == *"--run: the value is empty; pass DIR"* ]]
-  run "$TRIREME" prepare --recipe demo --out ''
-  [ "$status" -eq 2 ]
-  run "$TRIREME" prepare --train a '' --out out
-  [ "$status" -eq 2 ]
+  empty --run DIR train --data set --run '' --device cpu
+  empty --out DIR prepare --recipe demo --out ''
+  empty --train 'SRC TGT' prepare --train a '' --out out
+  empty --train 'SRC TGT' prepare --train '' b --out out
   [ -z "$(ls -A)" ]
 }

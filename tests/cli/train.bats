@@ -76,9 +76,11 @@ same_weights() {
 @test "validation gives a loss and a BLEU, and keeps the best" {
   run train "$T/run" --steps 6 --valid-every 3 --samples 0 --beam-size 2
   [ "$status" -eq 0 ]
-  [[ "$output" =~ "best: BLEU" ]]
   [ "$(grep -c valid_bleu "$T/run/metrics.jsonl")" -eq 2 ]
-  [ -d "$T/run/checkpoints/best/" ]
+  read -r best bleu < <(perl -MJSON::PP -ne '$r = decode_json($_); $b = $r->{valid_bleu} // next;
+    ($most, $step) = ($b, $r->{step}) if !defined $most || $b > $most; END { printf "%d %.2f\n", $step, $most }' "$T/run/metrics.jsonl")
+  [[ "$output" == *"best: BLEU $bleu at step $best,"* ]]
+  [ "$(readlink "$T/run/checkpoints/best")" = "step-0000000$best" ]
 }
 
 @test "a run directory is never overwritten, and belongs to one process" {

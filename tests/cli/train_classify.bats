@@ -209,11 +209,32 @@ samples() {
   grep -q '"pairs": true' paired/checkpoints/best/model.json
 }
 
-@test "--metric selects the best checkpoint, and the log shows it" {
-  run -0 "$TRIREME" train --data classes --run chosen "${SMALL[@]:0:${#SMALL[@]}-1}" --steps 4 --valid-every 2 --metric mcc
-  [[ "$output" == *"valid    step 2  loss "*"  accuracy "*"  macro-F1 "*"  AUC "*"  MCC "* ]]
-  [[ "$output" == *"best: MCC "* ]]
-  run -2 "$TRIREME" train --run chosen --resume --quiet --steps 6 --metric loss
+# best_of RUN: prints the step of the best checkpoint.
+best_of() {
+  local name
+  name=$(readlink "$1/checkpoints/best")
+  echo $((10#${name#step-}))
+}
+
+@test "--metric selects the best checkpoint, in its own direction" {
+  # The labels of 2 in 5 validation texts are wrong: the better the words are learnt, the higher is the MCC, and the higher
+  # the loss.
+  echo text,class > wrong.csv
+  table wrong.csv 100 'my $y = $i % 2; push @w, $y ? "good" : "bad"; ($i % 5 < 2 ? !$y : $y) ? "yes" : "no"'
+  prepare wrong --train train.csv --label-column class --valid wrong.csv
+  local last metric options=("${SMALL[@]}" --no-quiet --steps 1 --valid-every 1)
+  for metric in log-loss mcc; do
+    run -0 "$TRIREME" train --data wrong --run by-$metric "${options[@]}" --metric $metric
+    [ "$(best_of by-$metric)" -eq 1 ]
+    last=$("$TRIREME" train --run by-$metric --resume --quiet --steps 60 --valid-every 60)
+    echo "$last"
+    validations by-$metric
+  done
+  [[ "$output" == *"valid    step 1  loss "*"  accuracy "*"  macro-F1 "*"  AUC "*"  MCC "* ]]
+  [ "$(best_of by-log-loss)" -eq 1 ]
+  [ "$(best_of by-mcc)" -eq 60 ]
+  [[ "$last" == *"best: MCC $(printf %.4f "$(metric by-mcc valid_mcc)") at step 60,"* ]]
+  run -2 "$TRIREME" train --run by-mcc --resume --quiet --steps 62 --metric loss
   [[ "$output" == *"--metric is loss and was mcc"* ]]
 }
 

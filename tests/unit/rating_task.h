@@ -192,6 +192,11 @@ typedef struct {
 static const TaskKind rating_task, guess_task;
 static int closed;         /* number of calls of close_rating */
 static bool words_changed; /* simulates that the files of the data set have changed */
+static int decisive;       /* index of the metric that selects the best checkpoint */
+/* Metrics of the validations to come, which replace those that are computed; NULL: none. */
+static const double (*scripted)[3];
+/* Called after the counters of the checkpoint are read and before its arrays are; NULL: nothing. */
+static void (*between_reads)(void);
 
 static void fill_texts(BagBatch *b, uint64_t key, uint32_t texts, float shift) {
   Rng rng = {.key = key};
@@ -211,7 +216,8 @@ static Err open_rating(Task **out, const TaskSpec *spec) {
   r->options = *(const RatingOptions *)spec->options;
   BagConfig own = own_config(spec->config);
   own.vocab = VOCAB;
-  r->task = (Task){.kind = &rating_task, .config = bag_config(own), .tokens = 65536};
+  r->task = (Task){
+      .kind = &rating_task, .config = bag_config(own), .tokens = 65536, .decisive = decisive};
   snprintf(r->task.data, sizeof r->task.data, "%s", spec->data);
   memset(r->task.data_hash, 'a', 64);
   r->task.files = 2;
@@ -237,6 +243,7 @@ static void describe_rating(const Task *task) {
 }
 
 static Err plan_rating(Task *task, uint32_t capacity) {
+  if (between_reads) between_reads();
   task->capacity = capacity;
   task->batches = EPOCH;
   task->fill = 1;
@@ -282,6 +289,8 @@ static Err score_rating(Task *task, Comm *comm, const ModelLoss *loss, TaskSampl
   assert_int_equal(loss->predictions, VALID_TEXTS);
   value[0] = loss->sum[0] / (double)loss->predictions;
   value[1] = loss->sum[1] / (double)loss->predictions;
+  value[2] = 1 - value[0];
+  if (scripted) memcpy(value, *scripted++, sizeof *scripted);
   return ERR_OK;
 }
 
@@ -338,7 +347,8 @@ static const TaskKind rating_task = {
     .predictions_done = "ratings",
     .capacity_unit = "words",
     .metrics = {{"MSE", 4, "valid_mse", "average_mse", .lower_is_better = true},
-                {"MAE", 4, "valid_mae", "average_mae", .lower_is_better = true}},
+                {"MAE", 4, "valid_mae", "average_mae", .lower_is_better = true},
+                {"R2", 4, "valid_r2", "average_r2", .lower_is_better = false}},
     .open = open_rating,
     .close = close_rating,
     .describe = describe_rating,

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cmd/cmd.h"
 #include "format/safetensors.h"
@@ -93,19 +94,44 @@ static void test_training_json_has_task_and_its_names_of_totals(void **state) {
   assert_file_has("totals/checkpoints/latest/training.json", "target_tokens", false);
 }
 
-/* The best checkpoint is the one with the lowest error, because this task says so. */
-static void test_best_checkpoint_has_lowest_error(void **state) {
+/* Returns the target of the link `best` of a run. */
+static const char *best_of(const char *run) {
+  static char to[64];
+  char path[64];
+  snprintf(path, sizeof path, "%s/checkpoints/best", run);
+  ssize_t n = readlink(at(path), to, sizeof to - 1);
+  to[n > 0 ? n : 0] = '\0';
+  return to;
+}
+
+/* The best step is another one for each metric, and for each with its direction reversed. */
+static void test_best_checkpoint_is_that_of_decisive_metric_and_its_direction(void **state) {
   (void)state;
-  OK(train("best", RATING "--steps 60"));
-  Str text = read_text(at("best/metrics.jsonl"));
-  double first = find_metric(&text, "valid_mse", false);
-  double last = find_metric(&text, "valid_mse", true);
-  Str record = read_text(at("best/checkpoints/best/training.json"));
-  assert_true(find_metric(&record, "best_step", true) == 60);
-  assert_true(find_metric(&record, "best_score", true) < first);
-  assert_true(fabs(find_metric(&record, "best_score", true) - last) < 1e-9);
-  str_free(&text);
-  str_free(&record);
+  static const double scores[][3] = {
+      {1, 8, 0.5}, {3, 7, 0.2}, {2, 9, 0.9}, {1, 7, 0.9} /* not better than the best */};
+  static const struct {
+    const char *step;
+    double number, score, worse;
+  } best[] = {
+      {"step-00000002", 2, 1, 3}, {"step-00000004", 4, 7, 2}, {"step-00000006", 6, 0.9, 1}};
+  for (int i = 0; i < 3; i++) {
+    char run[16], path[64];
+    snprintf(run, sizeof run, "best%d", i);
+    snprintf(path, sizeof path, "%s/checkpoints/latest/training.json", run);
+    decisive = i;
+    scripted = scores;
+    Err err =
+        train(run, RATING "--steps 8 --valid-every 2 --save-every 2 --average-checkpoints 0");
+    decisive = 0;
+    scripted = NULL;
+    OK(err);
+    assert_string_equal(best_of(run), best[i].step);
+    Str record = read_text(at(path));
+    assert_true(find_metric(&record, "best_step", true) == best[i].number);
+    assert_true(find_metric(&record, "best_score", true) == best[i].score);
+    assert_true(find_metric(&record, "worse", true) == best[i].worse);
+    str_free(&record);
+  }
 }
 
 static void assert_same_weights(const char *a, const char *b) {
@@ -165,6 +191,52 @@ static void test_resumed_run_has_bits_of_one_never_stopped(void **state) {
   OK(train("parts", "--steps 60 --resume"));
   assert_same_weights("whole/checkpoints/latest/weights.safetensors",
                       "parts/checkpoints/latest/weights.safetensors");
+}
+
+static const char *damaged; /* file that damage_file truncates */
+
+static void damage_file(void) {
+  assert_int_equal(truncate(at(damaged), 100), 0);
+}
+
+/* Resumes a run; the file is damaged after the checkpoint was chosen. */
+static Err resume_damaged(const char *run, const char *file) {
+  damaged = file;
+  between_reads = damage_file;
+  Err err = train(run, "--steps 60 --resume");
+  between_reads = NULL;
+  return err;
+}
+
+static void test_resume_checkpoint_damaged_after_it_was_chosen_takes_the_one_before(
+    void **state) {
+  (void)state;
+  OK(train("steady", RATING "--steps 60 --shift 1"));
+  OK(train("disturbed", RATING "--steps 40 --shift 1"));
+  OK(resume_damaged("disturbed", "disturbed/checkpoints/step-00000040/weights.safetensors"));
+  assert_same_weights("steady/checkpoints/latest/weights.safetensors",
+                      "disturbed/checkpoints/latest/weights.safetensors");
+  assert_file_has("disturbed/checkpoints/step-00000060/training.json", "\"step\": 60,", true);
+  /* Steps 21 to 40 are trained again. */
+  Str text = read_text(at("disturbed/metrics.jsonl"));
+  int records = 0;
+  for (const char *line = str_text(&text); (line = strstr(line, "\"step\":40,")); line++)
+    records++;
+  str_free(&text);
+  text = read_text(at("steady/metrics.jsonl"));
+  for (const char *line = str_text(&text); (line = strstr(line, "\"step\":40,")); line++)
+    records--;
+  str_free(&text);
+  assert_true(records > 0);
+}
+
+static void test_resume_only_checkpoint_damaged_after_it_was_chosen_is_an_error(void **state) {
+  (void)state;
+  OK(train("alone", RATING "--steps 20"));
+  assert_int_equal(
+      resume_damaged("alone", "alone/checkpoints/step-00000020/moment1.safetensors"), ERR_WORK);
+  assert_says("no checkpoint of");
+  assert_says("step-00000020/moment1.safetensors");
 }
 
 static void test_resume_with_another_task_is_refused(void **state) {
@@ -307,10 +379,12 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_task_of_a_test_trains_until_loss_falls),
       cmocka_unit_test(test_training_json_has_task_and_its_names_of_totals),
-      cmocka_unit_test(test_best_checkpoint_has_lowest_error),
+      cmocka_unit_test(test_best_checkpoint_is_that_of_decisive_metric_and_its_direction),
       cmocka_unit_test(test_frozen_layer_keeps_its_weights),
       cmocka_unit_test(test_freezing_more_layers_than_model_is_refused),
       cmocka_unit_test(test_resumed_run_has_bits_of_one_never_stopped),
+      cmocka_unit_test(test_resume_checkpoint_damaged_after_it_was_chosen_takes_the_one_before),
+      cmocka_unit_test(test_resume_only_checkpoint_damaged_after_it_was_chosen_is_an_error),
       cmocka_unit_test(test_resume_with_another_task_is_refused),
       cmocka_unit_test(test_resume_with_another_vocabulary_is_refused),
       cmocka_unit_test(test_option_of_another_task_is_refused),

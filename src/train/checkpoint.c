@@ -81,6 +81,17 @@ static Err make_temporary_link(const char *run, int i, const char *to) {
   return symlink(to, beside) == 0 ? ERR_OK : err_errno("cannot create", beside);
 }
 
+/* Renames `from` to `to`, and the directory that is there to `aside`. After a failure that is renamed
+ * back. */
+static Err replace_dir(const char *from, const char *to, const char *aside) {
+  TRY(file_remove_all(aside));
+  Err err = file_rename(to, aside);
+  if (!err) err = file_rename(from, to);
+  if (err && !file_exists(to) && rename(aside, to) != 0)
+    log_warn("cannot rename %s back to %s; rename it by hand", aside, to);
+  return err;
+}
+
 static Err replace_link(const char *run, int i) {
   char link[FILE_PATH_MAX], beside[FILE_PATH_MAX], copy[FILE_PATH_MAX];
   struct stat st;
@@ -90,31 +101,21 @@ static Err replace_link(const char *run, int i) {
   /* In a copy of a run made with cp -L, `latest` is a directory, which rename() cannot replace
    * with a link. */
   TRY(join_checkpoint_path(copy, run, moved_dirs[i]));
-  TRY(file_remove_all(copy));
-  TRY(file_rename(link, copy));
-  Err err = file_rename(beside, link);
-  if (err && rename(copy, link) != 0)
-    log_warn("cannot rename %s back to %s; rename it by hand", copy, link);
-  if (!err && file_remove_all(copy)) log_warn("%s", err_message());
-  return err;
+  TRY(replace_dir(beside, link, copy));
+  if (file_remove_all(copy)) log_warn("%s", err_message());
+  return ERR_OK;
 }
 
 /* Renames the complete directory to step-N. An older checkpoint of the same step is first
  * renamed to step-N.old, which checkpoint_find also accepts, so that one of the two can be
  * found at any time. */
 static Err move_into_place(const char *run, const char *beside, const char *name) {
-  char dir[FILE_PATH_MAX], old[FILE_PATH_MAX];
+  char dir[FILE_PATH_MAX], old[FILE_PATH_MAX], old_name[STEP_NAME + 4];
   TRY(join_checkpoint_path(dir, run, name));
   if (!file_exists(dir)) return file_rename(beside, dir);
-  int n = snprintf(old, sizeof old, "%s.old", dir);
-  if (n < 0 || n >= FILE_PATH_MAX)
-    return err_set(ERR_WORK, "the path %s is too long; choose a shorter --run", dir);
-  TRY(file_remove_all(old));
-  TRY(file_rename(dir, old));
-  Err err = file_rename(beside, dir);
-  if (err && rename(old, dir) != 0)
-    log_warn("cannot rename %s back to %s; rename it by hand", old, dir);
-  return err;
+  snprintf(old_name, sizeof old_name, "%s.old", name);
+  TRY(join_checkpoint_path(old, run, old_name));
+  return replace_dir(beside, dir, old);
 }
 
 static Err write_checkpoint(const char *run, const char *beside, const char *name,

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,15 +63,32 @@ static json_t *print_sum(const PartSum *sum) {
   return json_pack("{s:I, s:s}", "bytes", (json_int_t)sum->bytes, "crc32", digits);
 }
 
+/* Returns NULL if memory runs out. */
 static json_t *print_files(const Record *r) {
   json_t *files = json_object();
+  int failed = 0;
   for (int i = 0; i < PARTS; i++)
-    if (r->part[i].there) json_object_set_new(files, record_name[i], print_sum(&r->part[i]));
+    if (r->part[i].there)
+      failed |= json_object_set_new(files, record_name[i], print_sum(&r->part[i]));
   for (size_t i = 0; i < r->files; i++)
-    json_object_set_new(files, r->file[i].name, print_sum(&r->file[i].sum));
-  return files;
+    failed |= json_object_set_new(files, r->file[i].name, print_sum(&r->file[i].sum));
+  if (!failed) return files;
+  json_decref(files);
+  return NULL;
 }
 
+/* Returns NULL if memory runs out. */
+static json_t *print_second(const Record *r) {
+  json_t *list = json_array();
+  int failed = 0;
+  for (size_t i = 0; i < r->seconds; i++)
+    failed |= json_array_append_new(list, json_real(r->second[i]));
+  if (!failed) return list;
+  json_decref(list);
+  return NULL;
+}
+
+/* Returns NULL if memory runs out. */
 static char *print_record(const Record *r) {
   const TrainCounters *c = &r->counters;
   json_t *root = json_pack(
@@ -85,11 +103,9 @@ static char *print_record(const Record *r) {
       "worse", c->worse, "validated", (json_int_t)c->validated, "seconds", c->seconds,
       "lr_scale", c->lr_scale, "rollbacks", c->rollbacks, "loss_scale", c->scaler.scale,
       "clean_steps", (json_int_t)c->scaler.clean, "data", c->data, "files", print_files(r));
-  if (root && r->second) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < r->seconds; i++)
-      json_array_append_new(list, json_real(r->second[i]));
-    json_object_set_new(root, "second", list);
+  if (root && r->second && json_object_set_new(root, "second", print_second(r)) != 0) {
+    json_decref(root);
+    return NULL;
   }
   /* 17 significant digits restore every double exactly */
   char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
@@ -120,29 +136,84 @@ Err record_write(const char *dir, const Record *r) {
   return err;
 }
 
-/* Reading. A missing value gets its default: the checksum excludes damage, so an older version
- * must have written the file. */
+/* Reading. A missing value gets its default, because an older version may have written the file. A
+ * value of another type or out of range makes the file damaged. */
+typedef struct {
+  const json_t *root;
+  const char *wrong; /* key of a value that cannot be used; NULL: none */
+} Reader;
 
-static uint64_t get_count(const json_t *root, const char *key) {
-  json_int_t n = json_integer_value(json_object_get(root, key));
-  return n > 0 ? (uint64_t)n : 0;
+static const json_t *find_value(Reader *in, const char *key, bool (*is_valid)(const json_t *)) {
+  const json_t *j = json_object_get(in->root, key);
+  if (!j || is_valid(j)) return j;
+  in->wrong = key;
+  return NULL;
 }
 
-static double get_real(const json_t *root, const char *key, double missing) {
-  const json_t *j = json_object_get(root, key);
-  return json_is_number(j) ? json_number_value(j) : missing;
+static bool is_count(const json_t *j) {
+  return json_is_integer(j) && json_integer_value(j) >= 0;
+}
+
+static bool is_int(const json_t *j) {
+  return is_count(j) && json_integer_value(j) <= INT_MAX;
+}
+
+static bool is_real(const json_t *j) {
+  return json_is_number(j);
+}
+
+static bool is_positive(const json_t *j) {
+  return json_is_number(j) && json_number_value(j) > 0;
+}
+
+static bool is_not_negative(const json_t *j) {
+  return json_is_number(j) && json_number_value(j) >= 0;
+}
+
+static bool is_task(const json_t *j) {
+  return json_is_string(j) && json_string_length(j) < sizeof((TrainCounters *)0)->task;
+}
+
+/* Older versions wrote no hash. */
+static bool is_hash(const json_t *j) {
+  size_t len = json_string_length(j);
+  return json_is_string(j) && (len == 0 || len == sizeof((TrainCounters *)0)->data - 1);
+}
+
+static bool is_list_of_numbers(const json_t *j) {
+  for (size_t i = 0; i < json_array_size(j); i++)
+    if (!json_is_number(json_array_get(j, i))) return false;
+  return json_is_array(j);
+}
+
+static uint64_t get_count(Reader *in, const char *key, uint64_t missing) {
+  const json_t *j = find_value(in, key, is_count);
+  return j ? (uint64_t)json_integer_value(j) : missing;
+}
+
+static int get_int(Reader *in, const char *key) {
+  return (int)json_integer_value(find_value(in, key, is_int));
+}
+
+static double get_real(Reader *in, const char *key, bool (*is_valid)(const json_t *),
+                       double missing) {
+  const json_t *j = find_value(in, key, is_valid);
+  return j ? json_number_value(j) : missing;
 }
 
 static bool parse_crc(const char *digits, uint32_t *crc) {
-  char *end;
   if (!digits || strlen(digits) != DIGITS) return false;
-  *crc = (uint32_t)strtoul(digits, &end, 16);
-  return *end == '\0';
+  if (strspn(digits, "0123456789abcdefABCDEF") != DIGITS) return false;
+  *crc = (uint32_t)strtoul(digits, NULL, 16);
+  return true;
 }
 
 static bool read_sum(PartSum *sum, const json_t *j) {
-  *sum = (PartSum){.there = true, .summed = true, .bytes = get_count(j, "bytes")};
-  return parse_crc(json_string_value(json_object_get(j, "crc32")), &sum->crc);
+  const json_t *bytes = json_object_get(j, "bytes");
+  *sum = (PartSum){.there = true, .summed = true};
+  sum->bytes = (uint64_t)json_integer_value(bytes);
+  return is_count(bytes) &&
+         parse_crc(json_string_value(json_object_get(j, "crc32")), &sum->crc);
 }
 
 /* Returns the part whose file has this name, or PARTS. */
@@ -176,38 +247,38 @@ static void assume_files(Record *r) {
   add_file(r, "tokenizer.model")->sum.there = true;
 }
 
-static Err read_second(Record *r, const json_t *list) {
+static Err read_second(Record *r, Reader *in) {
+  const json_t *list = find_value(in, "second", is_list_of_numbers);
+  if (!list) return ERR_OK;
   r->seconds = json_array_size(list);
-  if (!json_is_array(list)) return ERR_OK;
   TRY(mem_alloc(&r->second, r->seconds, sizeof *r->second));
   for (size_t i = 0; i < r->seconds; i++)
     r->second[i] = json_number_value(json_array_get(list, i));
   return ERR_OK;
 }
 
-static void read_counters(TrainCounters *c, const json_t *root) {
-  const char *task = json_string_value(json_object_get(root, "task"));
+static void read_counters(TrainCounters *c, Reader *in) {
+  const char *task = json_string_value(find_value(in, "task", is_task));
+  const char *data = json_string_value(find_value(in, "data", is_hash));
   snprintf(c->task, sizeof c->task, "%s", task ? task : FIRST_TASK);
-  c->step = get_count(root, "step");
-  c->predictions = get_count(root, get_predictions_key(c));
-  c->examples = get_count(root, get_examples_key(c));
-  c->micro_batches = get_count(root, "micro_batches");
-  c->batch_tokens = get_count(root, "batch_tokens");
-  c->seed = get_count(root, "seed");
+  snprintf(c->data, sizeof c->data, "%s", data ? data : "");
+  c->step = get_count(in, "step", 0);
+  c->predictions = get_count(in, get_predictions_key(c), 0);
+  c->examples = get_count(in, get_examples_key(c), 0);
+  c->micro_batches = get_count(in, "micro_batches", 0);
+  c->batch_tokens = get_count(in, "batch_tokens", 0);
+  c->seed = get_count(in, "seed", 0);
   /* Older versions wrote "best_bleu": they had translation as the only task. */
-  c->best_score = get_real(root, "best_score", get_real(root, "best_bleu", 0));
-  c->best_step = get_count(root, "best_step");
-  c->worse = (int)get_count(root, "worse");
+  c->best_score = get_real(in, "best_score", is_real, get_real(in, "best_bleu", is_real, 0));
+  c->best_step = get_count(in, "best_step", 0);
+  c->worse = get_int(in, "worse");
   /* Older versions validated before they saved, so a saved step was validated. */
-  bool has_validated = json_is_integer(json_object_get(root, "validated"));
-  c->validated = has_validated ? get_count(root, "validated") : c->step;
-  c->seconds = get_real(root, "seconds", 0);
-  c->lr_scale = get_real(root, "lr_scale", 1);
-  c->rollbacks = (int)get_count(root, "rollbacks");
-  c->scaler.scale = get_real(root, "loss_scale", 0);
-  c->scaler.clean = get_count(root, "clean_steps");
-  const char *data = json_string_value(json_object_get(root, "data"));
-  if (data && strlen(data) == sizeof c->data - 1) memcpy(c->data, data, sizeof c->data);
+  c->validated = get_count(in, "validated", c->step);
+  c->seconds = get_real(in, "seconds", is_not_negative, 0);
+  c->lr_scale = get_real(in, "lr_scale", is_positive, 1);
+  c->rollbacks = get_int(in, "rollbacks");
+  c->scaler.scale = get_real(in, "loss_scale", is_not_negative, 0);
+  c->scaler.clean = get_count(in, "clean_steps", 0);
 }
 
 /* Returns true if `root` has the format of a training.json and a correct checksum. */
@@ -216,11 +287,13 @@ static bool is_sound(const json_t *root, const Str *text) {
   const char *digits = json_string_value(json_object_get(root, "checksum"));
   if (!format || strcmp(format, FORMAT) != 0) return false;
   if (!json_is_integer(json_object_get(root, "step"))) return false;
-  if (!digits) return json_integer_value(json_object_get(root, "version")) == 1;
+  json_int_t version = json_integer_value(json_object_get(root, "version"));
+  if (version < 1) return false;
+  if (!digits) return version == 1;
   return jsondoc_is_sealed(text->s, text->len);
 }
 
-/* Reads the record from `root`; *whole is false if format, checksum or list of files are
+/* Reads the record from `root`; *whole is false if format, checksum, list of files or a value are
  * wrong. */
 static Err read_root(Record *r, const json_t *root, const Str *text, const char *path,
                      bool *whole) {
@@ -231,6 +304,7 @@ static Err read_root(Record *r, const json_t *root, const Str *text, const char 
                    "%s has version %d, this trireme reads up to %d; use a newer trireme", path,
                    (int)version, VERSION);
   }
+  Reader in = {.root = root};
   *whole = sound && (version == 1 || read_files(r, json_object_get(root, "files")));
   if (*whole && version == 1) assume_files(r);
   if (!*whole) {
@@ -238,8 +312,11 @@ static Err read_root(Record *r, const json_t *root, const Str *text, const char 
             sound ? "its list of files is invalid" : "its format or checksum is wrong");
     return ERR_OK;
   }
-  read_counters(&r->counters, root);
-  return read_second(r, json_object_get(root, "second"));
+  read_counters(&r->counters, &in);
+  TRY(read_second(r, &in));
+  *whole = !in.wrong;
+  if (in.wrong) err_set(ERR_WORK, "%s is damaged: its '%s' is invalid", path, in.wrong);
+  return ERR_OK;
 }
 
 Err record_read(const char *dir, Record *r, bool *whole) {
@@ -264,7 +341,7 @@ Err record_read(const char *dir, Record *r, bool *whole) {
     json_decref(root);
   }
   str_free(&text);
-  if (err) record_free(r);
+  if (err || !*whole) record_free(r);
   return err;
 }
 

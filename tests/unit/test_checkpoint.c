@@ -1,10 +1,14 @@
 /* Checkpoints on disk: every combination of arrays is restored exactly, damage is detected
  * and named, the newest undamaged checkpoint is loaded, and pruning removes only old
  * checkpoints. */
+#include <jansson.h>
+#include <math.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
+#include "base/jsondoc.h"
 #include "checkpoint_support.h"
+#include "train/record.h"
 #include "train/saver.h"
 
 static const char *const files[] = {
@@ -37,8 +41,14 @@ static void test_checkpoint_saved_arrays_are_read_back(void **state) {
     fill_array(floats[0][0], 7, set & WITH_E ? 1 : 0);
     assert_memory_equal(floats[0][0], floats[1][0], params.padded * sizeof(float));
     ModelConfig back;
-    OK(store_load_config(&back, NULL, dir));
+    StoreSums sums;
+    FileSum weights;
+    OK(store_load_config(&back, &sums, dir));
     assert_int_equal(transformer_config(&back)->ffn_dim, config.ffn_dim);
+    OK(filesum_file(join(dir, "weights.safetensors"), &weights));
+    assert_true(sums.known && sums.weights.crc == weights.crc &&
+                sums.weights.bytes == weights.bytes);
+    OK(store_check_file(&sums, dir, "tokenizer.model"));
   }
 }
 
@@ -84,9 +94,14 @@ static void test_checkpoint_of_older_version_is_read(void **state) {
   assert_string_equal(c.task, "translate");
   assert_loaded(WITH_M | WITH_V, 9, (TrainCounters[]){known});
   /* Without checksums, a missing file is still detected. */
-  assert_int_equal(unlink(join(dir, "moment2.safetensors")), 0);
-  assert_int_equal(checkpoint_find(at("older"), dir, &found), ERR_WORK);
-  assert_says("moment2.safetensors");
+  static const char *const needed[] = {"model.json", "tokenizer.model", "weights.safetensors",
+                                       "moment1.safetensors", "moment2.safetensors"};
+  for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+    OK(file_rename(join(dir, needed[i]), at("older/away")));
+    assert_int_equal(checkpoint_find(at("older"), dir, &found), ERR_WORK);
+    assert_says(needed[i]);
+    OK(file_rename(at("older/away"), join(at("older/checkpoints/latest"), needed[i])));
+  }
 }
 
 /* A newer format version is not damage: an older checkpoint must not be loaded instead. */
@@ -107,6 +122,230 @@ static void test_checkpoint_of_newer_version_is_refused(void **state) {
   assert_int_equal(checkpoint_find(at("newer"), dir, &found), ERR_WORK);
   assert_says("step-00000002/training.json");
   assert_says("version 9");
+}
+
+/* Writes a training.json with a correct checksum. */
+static void write_sealed(const char *dir, json_t *root) {
+  Str text = {0};
+  if (json_object_get(root, "checksum"))
+    json_object_set_new(root, "checksum", json_string(JSONDOC_NO_SUM));
+  char *dump = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+  str_addf(&text, "%s\n", dump);
+  free(dump);
+  jsondoc_seal(&text);
+  FILE *f = fopen(join(dir, "training.json"), "w"); /* file_write syncs, which takes longer */
+  assert_non_null(f);
+  assert_int_equal(fwrite(text.s, 1, text.len, f), text.len);
+  assert_int_equal(fclose(f), 0);
+  str_free(&text);
+}
+
+/* Writes the training.json of the run `from` into `to`, with `value` (JSON; NULL: nothing) for a key.
+ * "a/b" is the key b of the object a. */
+static void write_changed(const char *from, const char *to, const char *key,
+                          const char *value) {
+  char path[64];
+  json_t *root = json_load_file(join(from, "training.json"), 0, NULL);
+  assert_non_null(root);
+  json_t *object = root;
+  for (const char *slash; (slash = strchr(key, '/')); key = slash + 1) {
+    snprintf(path, sizeof path, "%.*s", (int)(slash - key), key);
+    object = json_object_get(object, path);
+  }
+  if (value)
+    json_object_set_new(object, key, json_loads(value, JSON_DECODE_ANY, NULL));
+  else
+    json_object_del(object, key);
+  write_sealed(to, root);
+  json_decref(root);
+}
+
+#define NOTHING NULL
+#define SUM     "its format or checksum is wrong"
+#define LIST    "its list of files is invalid"
+
+static void test_record_value_that_is_wrong_is_damage_that_is_named(void **state) {
+  (void)state;
+  static const struct {
+    const char *key, *value, *words;
+  } rows[] = {
+      {"format", NOTHING, SUM},
+      {"format", "7", SUM},
+      {"format", "\"trireme-trainings\"", SUM},
+      {"version", NOTHING, SUM},
+      {"version", "\"2\"", SUM},
+      {"version", "0", SUM},
+      {"version", "2.0", SUM},
+      {"version", "3", "has version 3, this trireme reads up to 2"},
+      {"checksum", NOTHING, SUM},
+      {"step", NOTHING, SUM},
+      {"step", "\"2\"", SUM},
+      {"step", "-1", "its 'step' is invalid"},
+      {"task", "7", "its 'task' is invalid"},
+      {"task", "\"a-task-with-a-name-of-32-letters\"", "its 'task' is invalid"},
+      {"target_tokens", "-1", "its 'target_tokens' is invalid"},
+      {"pairs", "\"x\"", "its 'pairs' is invalid"},
+      {"micro_batches", "1.5", "its 'micro_batches' is invalid"},
+      {"batch_tokens", "[]", "its 'batch_tokens' is invalid"},
+      {"seed", "null", "its 'seed' is invalid"},
+      {"best_score", "\"12\"", "its 'best_score' is invalid"},
+      {"best_step", "-1", "its 'best_step' is invalid"},
+      {"worse", "2147483648", "its 'worse' is invalid"},
+      {"worse", "-1", "its 'worse' is invalid"},
+      {"validated", "true", "its 'validated' is invalid"},
+      {"seconds", "-0.5", "its 'seconds' is invalid"},
+      {"seconds", "{}", "its 'seconds' is invalid"},
+      {"lr_scale", "0", "its 'lr_scale' is invalid"},
+      {"lr_scale", "\"1\"", "its 'lr_scale' is invalid"},
+      {"rollbacks", "2147483648", "its 'rollbacks' is invalid"},
+      {"loss_scale", "-1", "its 'loss_scale' is invalid"},
+      {"loss_scale", "\"1\"", "its 'loss_scale' is invalid"},
+      {"clean_steps", "-7", "its 'clean_steps' is invalid"},
+      {"data", "7", "its 'data' is invalid"},
+      {"data", "\"abc\"", "its 'data' is invalid"},
+      {"second", "7", "its 'second' is invalid"},
+      {"second", "[1, \"2\"]", "its 'second' is invalid"},
+      {"second", "[\"1\", 2]", "its 'second' is invalid"},
+      {"files", NOTHING, LIST},
+      {"files", "[]", LIST},
+      {"files/model.json", NOTHING, LIST},
+      {"files/weights.safetensors", NOTHING, LIST},
+      {"files/weights.safetensors", "7", LIST},
+      {"files/..", "{\"bytes\": 1, \"crc32\": \"00000000\"}", LIST},
+      {"files/weights.safetensors/bytes", NOTHING, LIST},
+      {"files/weights.safetensors/bytes", "-1", LIST},
+      {"files/weights.safetensors/bytes", "\"1\"", LIST},
+      {"files/weights.safetensors/crc32", NOTHING, LIST},
+      {"files/weights.safetensors/crc32", "7", LIST},
+      {"files/weights.safetensors/crc32", "\"0123456\"", LIST},
+      {"files/weights.safetensors/crc32", "\"012345678\"", LIST},
+      {"files/weights.safetensors/crc32", "\"0123456g\"", LIST},
+      {"files/weights.safetensors/crc32", "\"+1234567\"", LIST},
+      {"files/tokenizer.model/crc32", "\"\"", LIST},
+  };
+  char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
+  save(at("values"), WITH_SECOND, 2, false);
+  OK(file_join(from, at("values"), "checkpoints/latest"));
+  OK(file_join(to, scratch, "values-changed"));
+  OK(file_mkdirs(to));
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    Record r;
+    bool whole = true;
+    write_changed(from, to, rows[i].key, rows[i].value);
+    Err err = record_read(to, &r, &whole);
+    bool is_newer = strstr(rows[i].words, "version 3") != NULL;
+    if (whole || (err != ERR_OK) != is_newer || !strstr(err_message(), rows[i].words) ||
+        !strstr(err_message(), "values-changed/training.json"))
+      fail_msg("%s %s: %s", rows[i].key, rows[i].value ? rows[i].value : "missing",
+               err_message());
+    assert_true(!r.second && r.files == 0); /* nothing is allocated */
+  }
+}
+
+static void test_record_value_that_is_missing_gets_its_default(void **state) {
+  (void)state;
+  static const char *const keys[] = {
+      "task",       "target_tokens", "pairs",       "micro_batches", "batch_tokens", "seed",
+      "best_score", "best_step",     "worse",       "validated",     "seconds",      "lr_scale",
+      "rollbacks",  "loss_scale",    "clean_steps", "data"};
+  char dir[FILE_PATH_MAX];
+  Record r;
+  bool whole;
+  save(at("bare"), 0, 9, false);
+  OK(file_join(dir, at("bare"), "checkpoints/latest"));
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    write_changed(dir, dir, keys[i], NOTHING);
+  OK(record_read(dir, &r, &whole));
+  assert_true(whole);
+  TrainCounters want = {.step = 9, .validated = 9, .lr_scale = 1, .task = "translate"};
+  const TrainCounters *c = &r.counters;
+  assert_int_equal(c->step, want.step);
+  assert_int_equal(c->validated, want.validated);
+  assert_true(c->lr_scale == want.lr_scale);
+  assert_string_equal(c->task, want.task);
+  assert_string_equal(c->data, "");
+  assert_int_equal(c->predictions + c->examples + c->micro_batches + c->batch_tokens, 0);
+  assert_int_equal(c->seed + c->best_step + c->scaler.clean, 0);
+  assert_int_equal(c->worse + c->rollbacks, 0);
+  assert_true(c->best_score == 0 && c->seconds == 0 && c->scaler.scale == 0);
+}
+
+static void test_record_extreme_values_are_read_back(void **state) {
+  (void)state;
+  static const struct {
+    const char *key, *value;
+  } rows[] = {{"worse", "2147483647"},
+              {"rollbacks", "2147483647"},
+              {"best_step", "9223372036854775807"},
+              {"seconds", "0"},
+              {"loss_scale", "0"},
+              {"lr_scale", "1e-300"},
+              {"best_score", "-1e300"},
+              {"task", "\"a-task-with-a-name-of-31-letter\""},
+              {"data", "\"\""},
+              {"second", "[]"}};
+  char dir[FILE_PATH_MAX];
+  Record r;
+  bool whole;
+  save(at("extreme"), 0, 2, false);
+  OK(file_join(dir, at("extreme"), "checkpoints/latest"));
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    write_changed(dir, dir, rows[i].key, rows[i].value);
+  OK(record_read(dir, &r, &whole));
+  assert_true(whole);
+  const TrainCounters *c = &r.counters;
+  assert_true(c->worse == INT32_MAX && c->rollbacks == INT32_MAX);
+  assert_true(c->best_step == INT64_MAX && c->seconds == 0 && c->scaler.scale == 0);
+  assert_true(c->lr_scale == 1e-300 && c->best_score == -1e300);
+  assert_string_equal(c->task, "a-task-with-a-name-of-31-letter");
+  assert_string_equal(c->data, "");
+  record_free(&r);
+}
+
+/* More files than a model can have, each with a valid name. */
+static void test_record_more_files_than_a_model_has_are_damage(void **state) {
+  (void)state;
+  char from[FILE_PATH_MAX], to[FILE_PATH_MAX], key[32];
+  bool whole = true;
+  Record r;
+  save(at("files"), 0, 2, false);
+  OK(file_join(from, at("files"), "checkpoints/latest"));
+  OK(file_join(to, scratch, "files-changed"));
+  OK(file_mkdirs(to));
+  write_changed(from, to, "seed", "1");
+  for (int i = 1; i < STORE_FILES; i++) { /* beside the tokenizer */
+    snprintf(key, sizeof key, "files/more-%d.txt", i);
+    write_changed(to, to, key, "{\"bytes\": 5, \"crc32\": \"00000aBC\"}");
+  }
+  OK(record_read(to, &r, &whole));
+  assert_true(whole);
+  assert_int_equal(r.files, STORE_FILES);
+  assert_non_null(record_find_file(&r, "more-1.txt"));
+  assert_true(record_find_file(&r, "more-1.txt")->sum.crc == 0xabc);
+  assert_null(record_find_file(&r, "more-0.txt"));
+  write_changed(to, to, "files/more-0.txt", "{\"bytes\": 5, \"crc32\": \"00000abc\"}");
+  OK(record_read(to, &r, &whole));
+  assert_false(whole);
+  assert_says(LIST);
+}
+
+static void test_record_number_that_is_not_finite_is_not_written(void **state) {
+  (void)state;
+  double second[] = {1, 2};
+  Record good = {.counters = counters(2), .second = second, .seconds = 2};
+  OK(file_mkdirs(at("record")));
+  OK(record_write(at("record"), &good));
+  for (int i = 0; i < 6; i++) {
+    Record r = good;
+    double *const place[] = {
+        &r.counters.best_score,   &r.counters.seconds, &r.counters.lr_scale,
+        &r.counters.scaler.scale, &second[0],          &second[1]};
+    double kept = *place[i];
+    *place[i] = i % 2 ? NAN : INFINITY;
+    if (record_write(at("record"), &r) != ERR_WORK) fail_msg("number %d", i);
+    assert_says("record/training.json: a counter or moment of step 2 is not finite");
+    *place[i] = kept;
+  }
 }
 
 /* Flips one bit at the offset, if the file is that long; returns the size of the file. */
@@ -246,6 +485,37 @@ static void test_checkpoint_of_another_task_is_refused(void **state) {
   assert_int_equal(checkpoint_load(dir, &a, &c), ERR_USAGE);
 }
 
+static void assert_too_long(Err err) {
+  assert_int_equal(err, ERR_WORK);
+  assert_says("this path is too long");
+  err_set(ERR_OK, "nothing was said");
+}
+
+/* No name of a file fits behind a path of this length. */
+static void test_checkpoint_path_that_is_too_long_is_an_error(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX - 5], dir[FILE_PATH_MAX];
+  TrainArrays a = arrays(0, 0);
+  TrainCounters c = counters(1);
+  Record r = {.counters = c};
+  CheckpointList list;
+  bool is_there, is_moved;
+  memset(run, '/', sizeof run);
+  run[sizeof run - 1] = '\0';
+  assert_too_long(checkpoint_save(run, &a, &c));
+  assert_too_long(checkpoint_add_validation(run, &c, true));
+  assert_too_long(checkpoint_settle_best(run, 1, &is_there, &is_moved));
+  assert_too_long(checkpoint_prune(run, 1, every_step));
+  assert_too_long(checkpoint_find(run, dir, &is_there));
+  assert_too_long(checkpoint_list(&list, run));
+  assert_too_long(checkpoint_check(run, false, &is_there));
+  assert_too_long(checkpoint_compare(run, &a, &c));
+  assert_too_long(checkpoint_load(run, &a, &c));
+  assert_too_long(record_write(run, &r));
+  assert_too_long(record_check(run, &r, PART_MODEL));
+  assert_too_long(record_read(run, &r, &is_there));
+}
+
 static void test_checkpoint_load_with_other_arrays_is_refused(void **state) {
   (void)state;
   char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
@@ -269,6 +539,9 @@ static void test_checkpoint_load_with_other_arrays_is_refused(void **state) {
   a = arrays_with_tokenizer(1, WITH_E | WITH_M | WITH_V, &another, at("another.model"));
   assert_int_equal(checkpoint_load(dir, &a, &c), ERR_USAGE);
   assert_says("another tokenizer");
+  a = arrays_with_tokenizer(1, WITH_E | WITH_M | WITH_V, &another, at("nowhere.model"));
+  assert_int_equal(checkpoint_load(dir, &a, &c), ERR_WORK);
+  assert_says("nowhere.model");
   TransformerConfig gelu = config;
   gelu.activation = ACT_GELU;
   ModelConfig other = transformer_model_config(&gelu);
@@ -359,7 +632,6 @@ static void test_checkpoint_prune_keeps_newest_and_best(void **state) {
   assert_true(file_is_dir(join(run, "checkpoints/step-mine")));
 }
 
-/* Saves step 1 and waits until it is on disk. */
 /* Returns the target of the link `best`, "" if there is none. */
 static const char *best_of(const char *run) {
   static char to[FILE_PATH_MAX];
@@ -411,6 +683,7 @@ static void test_checkpoint_settle_best_accepts_a_directory(void **state) {
   assert_true(file_is_dir(join(run, "checkpoints/best")));
 }
 
+/* Saves step 1 and waits until it is on disk. */
 static void save_one(Saver *s) {
   TrainCounters c = counters(1);
   Err last;
@@ -458,10 +731,16 @@ int main(void) {
       cmocka_unit_test(test_checkpoint_same_step_saved_again_replaces_the_first),
       cmocka_unit_test(test_checkpoint_of_older_version_is_read),
       cmocka_unit_test(test_checkpoint_of_newer_version_is_refused),
+      cmocka_unit_test(test_record_value_that_is_wrong_is_damage_that_is_named),
+      cmocka_unit_test(test_record_value_that_is_missing_gets_its_default),
+      cmocka_unit_test(test_record_extreme_values_are_read_back),
+      cmocka_unit_test(test_record_more_files_than_a_model_has_are_damage),
+      cmocka_unit_test(test_record_number_that_is_not_finite_is_not_written),
       cmocka_unit_test(test_checkpoint_damaged_file_is_named_and_older_checkpoint_used),
       cmocka_unit_test(test_checkpoint_find_without_whole_checkpoint_finds_none),
       cmocka_unit_test(test_checkpoint_missing_links_newest_step_is_found),
       cmocka_unit_test(test_checkpoint_of_another_task_is_refused),
+      cmocka_unit_test(test_checkpoint_path_that_is_too_long_is_an_error),
       cmocka_unit_test(test_checkpoint_load_with_other_arrays_is_refused),
       cmocka_unit_test(test_checkpoint_value_that_is_not_finite_is_refused),
       cmocka_unit_test(test_checkpoint_prune_keeps_newest_and_best),

@@ -1,7 +1,8 @@
-/* Saving in the background, on a full disk, and when killed at any time; averages of
- * checkpoints; failing allocations.
+/* Saving in the background, on a full disk, when killed at any time, and when any change of the file
+ * system fails; averages of checkpoints; failing allocations.
  * run-tests: own process */
 #include <errno.h>
+#include <jansson.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -10,10 +11,12 @@
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 
 #include "base/log.h"
+#include "base/place.h"
 #include "base/progress.h"
 #include "base/stop.h"
 #include "checkpoint_support.h"
@@ -255,7 +258,10 @@ static TrainCounters newest_counters(const char *run) {
   char dir[FILE_PATH_MAX];
   bool found, whole;
   Record r;
-  OK(checkpoint_find(run, dir, &found));
+  listen_begin();
+  Err err = checkpoint_find(run, dir, &found);
+  listen_end();
+  OK(err);
   assert_true(found);
   OK(record_read(dir, &r, &whole));
   assert_true(whole);
@@ -312,6 +318,60 @@ static void test_saver_verdict_without_a_checkpoint_makes_no_best(void **state) 
   /* With SAVE_AWAITED the caller reports the failure. */
   assert_null(strstr(text, "was not saved"));
   assert_false(file_exists(best));
+  saver_free(s);
+}
+
+/* Passes outputs and the result of a validation of `step` to the saver, and asserts what
+ * RUN/valid-best.txt then has. */
+static void add_outputs(Saver *s, const char *run, uint64_t step, bool is_best,
+                        const char *outputs, const char *want) {
+  char path[FILE_PATH_MAX];
+  Str text = {0}, file = {0};
+  TrainCounters c = counters(step);
+  str_addf(&text, "%s", outputs);
+  saver_take_outputs(s, &text);
+  assert_int_equal(text.len, 0);
+  saver_add_validation(s, &c, is_best);
+  saver_wait(s, NULL);
+  OK(file_join(path, run, "valid-best.txt"));
+  if (want) OK(file_read(path, 100, &file));
+  assert_int_equal(file_exists(path), want != NULL);
+  assert_string_equal(str_text(&file), want ? want : "");
+  str_free(&file);
+}
+
+static void test_saver_writes_outputs_of_the_best_validation_alone(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX], path[FILE_PATH_MAX];
+  Saver *s;
+  TrainArrays shape = arrays(0, 0);
+  OK(file_join(run, scratch, "outputs"));
+  OK(saver_new(&s, run, &shape, 1, every_step, &here));
+  commit(s, 2, false);
+  add_outputs(s, run, 2, false, "a\n", NULL);
+  OK(file_join(path, run, "checkpoints/best"));
+  assert_false(file_exists(path));
+  add_outputs(s, run, 2, true, "b\n", "b\n");
+  add_outputs(s, run, 2, false, "c\n", "b\n");
+  add_outputs(s, run, 2, true, "", "b\n"); /* a task without outputs */
+  commit(s, 4, true);
+  OK(wait_for(s));
+  commit(s, 6, false);
+  add_outputs(s, run, 6, true, "d\n", "d\n");
+  CheckpointList list;
+  OK(checkpoint_list(&list, run));
+  assert_int_equal(list.count, 1); /* step 4 is no longer the best */
+  checkpoint_list_free(&list);
+  /* A validation that cannot be added is not the best. */
+  OK(file_join(path, run, "checkpoints/step-00000006/training.json"));
+  assert_int_equal(truncate(path, 100), 0);
+  listen_begin();
+  add_outputs(s, run, 6, true, "e\n", "d\n");
+  assert_holds(listen_end(),
+               "the validation of step 6 was not added to its checkpoint, training "
+               "goes on: ");
+  assert_int_equal(wait_for(s), ERR_WORK);
+  assert_says("training.json is damaged");
   saver_free(s);
 }
 
@@ -498,6 +558,357 @@ static void test_saver_stopped_at_any_system_call_leaves_whole_checkpoint(void *
   assert_true(step == 2 && stops > 100 && replaced > 0);
 }
 
+/* ---- changes of the file system that fail ---- */
+
+/* While it is active, the calls of the functions below are counted, and the calls from `first` to `last`
+ * fail. Nothing is synced. */
+static struct {
+  bool is_active;
+  int calls, first, last;
+  const char *failed; /* name of the first function that failed; NULL: none */
+} breakage;
+
+static bool is_broken(const char *name) {
+  if (!breakage.is_active) return false;
+  int n = ++breakage.calls;
+  if (n < breakage.first || n > breakage.last) return false;
+  if (!breakage.failed) breakage.failed = name;
+  errno = EIO;
+  return true;
+}
+
+int rename(const char *from, const char *to) {
+  if (is_broken("rename")) return -1;
+  return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int symlink(const char *to, const char *path) {
+  if (is_broken("symlink")) return -1;
+  return symlinkat(to, AT_FDCWD, path);
+}
+
+int unlink(const char *path) {
+  if (is_broken("unlink")) return -1;
+  return unlinkat(AT_FDCWD, path, 0);
+}
+
+int rmdir(const char *path) {
+  if (is_broken("rmdir")) return -1;
+  return unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
+}
+
+int mkdir(const char *path, mode_t mode) {
+  if (is_broken("mkdir")) return -1;
+  return mkdirat(AT_FDCWD, path, mode);
+}
+
+int fsync(int fd) {
+  if (is_broken("fsync")) return -1;
+  return breakage.is_active ? 0 : (int)syscall(SYS_fsync, fd);
+}
+
+/* Calls `act` with call number n failing (forever: that call and all later ones). */
+static Err act_broken(Err (*act)(const char *run), const char *run, int n, bool forever) {
+  breakage.is_active = true;
+  breakage.calls = 0;
+  breakage.first = n;
+  breakage.last = forever ? INT32_MAX : n;
+  breakage.failed = NULL;
+  listen_begin();
+  Err err = act(run);
+  breakage.is_active = false;
+  listen_end();
+  return err;
+}
+
+/* Saves the state of a step; `examples` distinguishes two states of the same step. The tokenizer of even
+ * steps comes from memory, that of odd steps from a file. */
+static Err save_state(const char *run, uint64_t step, uint64_t examples) {
+  TrainArrays a = arrays(0, WITH_ALL);
+  TrainCounters c = counters(step);
+  Str tokenizer = {0};
+  str_addf(&tokenizer, "pieces");
+  if (step % 2 == 0) a.contents = &tokenizer;
+  c.examples = examples;
+  fill_arrays(&a, step);
+  Err err = checkpoint_save(run, &a, &c);
+  str_free(&tokenizer);
+  return err;
+}
+
+/* Returns true if what failed was the removal of a directory that is no longer needed. */
+static bool is_left_over(void) {
+  return strcmp(breakage.failed, "unlink") == 0 || strcmp(breakage.failed, "rmdir") == 0;
+}
+
+enum { OLD_STATE = 7, NEW_STATE = 8 };
+
+static Err save_step_again(const char *run) {
+  return save_state(run, 1, NEW_STATE);
+}
+
+static Err save_next_step(const char *run) {
+  return save_state(run, 2, NEW_STATE);
+}
+
+/* Replaces a link of a run by the directory that it names, as cp -L does. */
+static void make_link_a_directory(const char *run, const char *name) {
+  char link[FILE_PATH_MAX], from[FILE_PATH_MAX], to[FILE_PATH_MAX];
+  static const char *const names[] = {"model.json",           "tokenizer.model",
+                                      "training.json",        "weights.safetensors",
+                                      "training.safetensors", "moment1.safetensors",
+                                      "moment2.safetensors"};
+  snprintf(link, sizeof link, "%.3000s/checkpoints/%s", run, name);
+  snprintf(to, sizeof to, "%.3000s/checkpoints/copied", run);
+  OK(file_mkdirs(to));
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char file[FILE_PATH_MAX];
+    OK(file_join(from, link, names[i]));
+    OK(file_join(file, to, names[i]));
+    OK(place_copy(from, file));
+  }
+  assert_int_equal(unlink(link), 0);
+  assert_int_equal(rename(to, link), 0);
+}
+
+typedef struct {
+  Err (*act)(const char *run);
+  bool is_next_step, is_link_copied;
+} BrokenSave;
+
+static char broken_dir[32]; /* in memory, where files cost less */
+
+static int make_broken_dir(void **state) {
+  (void)state;
+  snprintf(broken_dir, sizeof broken_dir, "/dev/shm/trireme-saver-XXXXXX");
+  return mkdtemp(broken_dir) ? 0 : -1;
+}
+
+static int remove_broken_dir(void **state) {
+  (void)state;
+  breakage.is_active = false;
+  return (int)file_remove_all(broken_dir);
+}
+
+static void write_broken(const char *run, const char *name, const char *text) {
+  char path[FILE_PATH_MAX];
+  snprintf(path, sizeof path, "%.3000s/checkpoints/%s", run, name);
+  OK(file_write(path, text, strlen(text)));
+}
+
+static void assert_absent(const char *run, const char *name) {
+  char path[FILE_PATH_MAX];
+  snprintf(path, sizeof path, "%.3000s/checkpoints/%s", run, name);
+  if (file_exists(path)) fail_msg("%s exists", path);
+}
+
+/* Saves with call n failing; returns false if all calls succeeded. The run has the old or the new
+ * state, and the new one if the save has succeeded. */
+static bool save_broken(const BrokenSave *b, int n, bool forever) {
+  char run[FILE_PATH_MAX];
+  OK(file_join(run, broken_dir, "run"));
+  breakage.is_active = true; /* without the time of syncing */
+  breakage.first = INT32_MAX;
+  OK(file_remove_all(run));
+  OK(save_state(run, 1, OLD_STATE));
+  if (b->is_link_copied) make_link_a_directory(run, "latest");
+  char unfinished[FILE_PATH_MAX]; /* of a process that was killed */
+  OK(file_join(unfinished, run, "checkpoints/unfinished"));
+  OK(file_mkdirs(unfinished));
+  write_broken(run, "unfinished/weights.safetensors", "");
+  Err err = act_broken(b->act, run, n, forever);
+  if (err) assert_says("Input/output error");
+  if (!breakage.failed) {
+    assert_string_equal(str_text(&said), "");
+    assert_absent(run, "latest.copy");
+  }
+  if (!forever) {
+    assert_absent(run, "unfinished");
+    assert_absent(run, "latest.tmp");
+  }
+  /* What could not be renamed back is reported. */
+  char step_1[FILE_PATH_MAX], latest[FILE_PATH_MAX];
+  OK(file_join(step_1, run, "checkpoints/step-00000001"));
+  OK(file_join(latest, run, "checkpoints/latest"));
+  bool is_told = strstr(str_text(&said), "rename it by hand") != NULL;
+  assert_int_equal(is_told, !file_exists(step_1) || !file_exists(latest));
+  TrainCounters found = newest_counters(run);
+  bool is_new = found.examples == NEW_STATE;
+  assert_true(is_new || found.examples == OLD_STATE);
+  if (!err && (!is_new || (breakage.failed && !(b->is_link_copied && is_left_over()))))
+    fail_msg("call %d, %s: no error", n, breakage.failed);
+  /* Only the sync after the last rename can fail when the new state is already complete. */
+  if (err && is_new && b->is_next_step && !forever)
+    assert_string_equal(breakage.failed, "fsync");
+  /* What is left over does not prevent the next save. */
+  breakage.is_active = true;
+  breakage.first = INT32_MAX;
+  OK(save_state(run, 3, NEW_STATE));
+  breakage.is_active = false;
+  assert_int_equal(newest_counters(run).step, 3);
+  return breakage.failed || err;
+}
+
+static void walk_saves(const BrokenSave *b) {
+  int n = 1;
+  while (save_broken(b, n, false)) n++;
+  assert_true(n > 12);
+  for (int k = 1; k < n; k++) save_broken(b, k, true);
+}
+
+static void test_checkpoint_save_that_fails_at_any_call_keeps_old_or_new_state(void **state) {
+  (void)state;
+  walk_saves(&(BrokenSave){save_next_step, .is_next_step = true});
+  walk_saves(&(BrokenSave){save_step_again, .is_next_step = false});
+}
+
+static void test_checkpoint_save_that_fails_in_a_copied_run_keeps_old_or_new_state(
+    void **state) {
+  (void)state;
+  walk_saves(&(BrokenSave){save_next_step, .is_next_step = true, .is_link_copied = true});
+  walk_saves(&(BrokenSave){save_step_again, .is_link_copied = true});
+}
+
+#define LONG_PATH (FILE_PATH_MAX - 76)
+
+/* The paths of some files of a checkpoint fit, and those of others do not. */
+static void test_checkpoint_save_with_a_long_path_saves_all_or_nothing(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX], dir[FILE_PATH_MAX];
+  int saved = 0;
+  for (size_t len = LONG_PATH; len < FILE_PATH_MAX - strlen("/checkpoints/unf"); len++) {
+    bool found;
+    size_t n = strlen(broken_dir);
+    memset(run, 'x', sizeof run);
+    memcpy(run, broken_dir, n);
+    for (size_t at = n; at < len - 1; at += 200) run[at] = '/';
+    run[len] = '\0';
+    breakage.is_active = true;
+    breakage.first = INT32_MAX;
+    Err err = save_state(run, 2, NEW_STATE);
+    breakage.is_active = false;
+    if (err) {
+      if (!strstr(err_message(), "too long")) fail_msg("%zu: %s", len, err_message());
+      err = checkpoint_find(run, dir, &found);
+      if (!err && found) fail_msg("%zu: %s is found", len, dir);
+    } else {
+      assert_int_equal(newest_counters(run).examples, NEW_STATE);
+      assert_int_equal(saved++, len - LONG_PATH);
+    }
+  }
+  assert_true(saved > 0 && saved < 60);
+  /* A path that is cut off would name this directory. */
+  snprintf(dir, sizeof dir, "%.4079s/checkpoints/unf", run);
+  assert_int_equal(strlen(dir), FILE_PATH_MAX - 1);
+  OK(file_mkdirs(run));
+  char parent[FILE_PATH_MAX];
+  OK(file_join(parent, run, "checkpoints"));
+  OK(file_mkdirs(parent));
+  assert_int_equal(mkdir(dir, 0777), 0);
+  assert_int_equal(save_state(run, 2, NEW_STATE), ERR_WORK);
+  assert_true(file_is_dir(dir));
+}
+
+/* Returns the step of the checkpoint in `best`, 0 if there is none. */
+static uint64_t best_step(const char *run) {
+  char path[FILE_PATH_MAX];
+  bool whole;
+  Record r;
+  OK(file_join(path, run, "checkpoints/best"));
+  OK(record_read(path, &r, &whole));
+  uint64_t step = whole ? r.counters.step : 0;
+  record_free(&r);
+  return step;
+}
+
+static Err judge_step_2(const char *run) {
+  TrainCounters c = counters(2);
+  c.best_step = 2;
+  c.validated = 2;
+  return checkpoint_add_validation(run, &c, true);
+}
+
+static void check_judged(const char *run, bool is_done) {
+  TrainCounters now = newest_counters(run);
+  uint64_t best = best_step(run);
+  assert_int_equal(now.step, 2);
+  assert_true(best == 2 || (best == 1 && !is_done));
+  assert_true(now.validated == 2 || (now.validated == 0 && !is_done));
+  if (now.validated == 2) assert_int_equal(best, 2); /* the link is moved first */
+}
+
+static Err settle_best_2(const char *run) {
+  bool is_there, is_moved;
+  TRY(checkpoint_settle_best(run, 2, &is_there, &is_moved));
+  assert_true(is_there && is_moved);
+  return ERR_OK;
+}
+
+static void check_settled(const char *run, bool is_done) {
+  uint64_t best = best_step(run);
+  assert_true(best == 2 || (best == 1 && !is_done));
+}
+
+static Err settle_no_best(const char *run) {
+  bool is_there, is_moved;
+  TRY(checkpoint_settle_best(run, 0, &is_there, &is_moved));
+  assert_true(!is_there && is_moved);
+  return ERR_OK;
+}
+
+static void check_no_best(const char *run, bool is_done) {
+  assert_int_equal(best_step(run), is_done ? 0 : 1);
+}
+
+static Err prune_to_1(const char *run) {
+  return checkpoint_prune(run, 1, every_step);
+}
+
+static void check_pruned(const char *run, bool is_done) {
+  CheckpointList list;
+  OK(checkpoint_list(&list, run));
+  assert_true(list.count == 2 || (list.count == 3 && !is_done));
+  checkpoint_list_free(&list);
+  assert_int_equal(newest_counters(run).step, 2);
+  assert_int_equal(best_step(run), 1);
+}
+
+static void test_checkpoint_change_that_fails_at_any_call_is_an_error(void **state) {
+  (void)state;
+  static const struct {
+    Err (*act)(const char *run);
+    void (*check)(const char *run, bool is_done);
+    bool is_link_copied;
+    int calls;
+  } rows[] = {
+      {judge_step_2, check_judged, false, 5},    {judge_step_2, check_judged, true, 7},
+      {settle_best_2, check_settled, false, 4},  {settle_best_2, check_settled, true, 6},
+      {settle_no_best, check_no_best, false, 1}, {prune_to_1, check_pruned, false, 5},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    int n = 0;
+    Err err;
+    do {
+      char run[FILE_PATH_MAX];
+      OK(file_join(run, broken_dir, "run"));
+      breakage.is_active = true;
+      breakage.first = INT32_MAX;
+      OK(file_remove_all(run));
+      for (uint64_t step = 0; step <= 2; step++) OK(save_state(run, step, 0));
+      TrainCounters c = counters(1);
+      OK(checkpoint_add_validation(run, &c, true));
+      if (rows[i].is_link_copied) make_link_a_directory(run, "best");
+      err = act_broken(rows[i].act, run, ++n, false);
+      if (err) assert_says("Input/output error");
+      if (!err && breakage.failed && !(rows[i].is_link_copied && is_left_over()))
+        fail_msg("row %zu: a failed %s is no error", i, breakage.failed);
+      rows[i].check(run, err == ERR_OK);
+    } while (breakage.failed);
+    OK(err);
+    if (n <= rows[i].calls) fail_msg("row %zu has %d calls", i, n - 1);
+  }
+}
+
 static void save_mean(const char *run, uint64_t step, bool averaged) {
   TrainArrays a = arrays(0, averaged ? WITH_E : 0);
   TrainCounters c = counters(step);
@@ -665,6 +1076,41 @@ static void test_saver_out_of_memory_is_error(void **state) {
   assert_int_equal(resume(run, WITH_ALL, dir), 2);
 }
 
+/* Jansson does not allocate with base/mem.h. */
+static int json_allocations, json_limit;
+
+static void *allocate_for_json(size_t bytes) {
+  return ++json_allocations > json_limit ? NULL : malloc(bytes);
+}
+
+static void test_record_write_out_of_memory_in_json_is_error(void **state) {
+  (void)state;
+  double second[] = {1, 2};
+  Record written = {.counters = counters(2), .second = second, .seconds = 2, .files = 2}, r;
+  bool whole;
+  char dir[FILE_PATH_MAX];
+  OK(file_join(dir, scratch, "json"));
+  OK(file_mkdirs(dir));
+  snprintf(written.file[0].name, STORE_NAME, "tokenizer.model");
+  snprintf(written.file[1].name, STORE_NAME, "labels.txt");
+  for (int i = 0; i < PARTS; i++) written.part[i].there = true;
+  Err err = ERR_WORK;
+  for (json_limit = 0; err; json_limit++) {
+    json_allocations = 0;
+    json_set_alloc_funcs(allocate_for_json, free);
+    err = record_write(dir, &written);
+    json_set_alloc_funcs(malloc, free);
+    assert_true(json_limit < 1000);
+    if (!err) break;
+    assert_says("json/training.json: out of memory");
+  }
+  assert_true(json_limit > 50);
+  OK(record_read(dir, &r, &whole));
+  assert_true(whole && r.files == 2 && r.seconds == 2);
+  for (int i = 0; i < PARTS; i++) assert_true(r.part[i].there);
+  record_free(&r);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_saver_snapshot_is_unchanged_by_later_steps),
@@ -674,13 +1120,26 @@ int main(void) {
       cmocka_unit_test(test_saver_file_size_limit_is_error),
       cmocka_unit_test(test_saver_verdict_is_added_to_the_checkpoint),
       cmocka_unit_test(test_saver_verdict_without_a_checkpoint_makes_no_best),
+      cmocka_unit_test(test_saver_writes_outputs_of_the_best_validation_alone),
       cmocka_unit_test(test_saver_failed_write_is_remembered_until_one_succeeds),
       cmocka_unit_test_teardown(test_saver_full_disk_keeps_last_checkpoint, remove_disk),
       cmocka_unit_test(test_saver_killed_leaves_whole_checkpoint),
       cmocka_unit_test(test_saver_stopped_at_any_system_call_leaves_whole_checkpoint),
+      cmocka_unit_test_setup_teardown(
+          test_checkpoint_save_that_fails_at_any_call_keeps_old_or_new_state, make_broken_dir,
+          remove_broken_dir),
+      cmocka_unit_test_setup_teardown(
+          test_checkpoint_save_that_fails_in_a_copied_run_keeps_old_or_new_state,
+          make_broken_dir, remove_broken_dir),
+      cmocka_unit_test_setup_teardown(
+          test_checkpoint_save_with_a_long_path_saves_all_or_nothing, make_broken_dir,
+          remove_broken_dir),
+      cmocka_unit_test_setup_teardown(test_checkpoint_change_that_fails_at_any_call_is_an_error,
+                                      make_broken_dir, remove_broken_dir),
       cmocka_unit_test(test_average_of_checkpoints_is_mean_of_weights),
       cmocka_unit_test(test_average_of_one_checkpoint_is_not_made),
       cmocka_unit_test(test_saver_out_of_memory_is_error),
+      cmocka_unit_test(test_record_write_out_of_memory_in_json_is_error),
   };
   return cmocka_run_group_tests(tests, set_up_model, tear_down_model);
 }

@@ -114,6 +114,8 @@ static Err write_model(const Average *a, const char *out) {
   if (!err) err = file_rename(next, out);
   if (!err) return file_remove_all(old);
   ErrRecord why = err_take(err);
+  if (file_exists(old) && !file_exists(out) && rename(old, out) != 0)
+    log_warn("cannot rename %s back to %s; rename it by hand", old, out);
   if (file_remove_all(next)) log_warn("%s", err_message());
   return err_give(&why);
 }

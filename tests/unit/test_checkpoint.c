@@ -584,6 +584,56 @@ static void assert_steps(const char *run, const char *want) {
   checkpoint_list_free(&list);
 }
 
+static void test_checkpoint_list_has_names_of_steps_alone(void **state) {
+  (void)state;
+  static const char *const names[] = {
+      "step-5",
+      "step-000000000000000000000000000000000000000007", /* 47 letters */
+      "step-0000000000000000000000000000000000000000008",
+      "step-18446744073709551615",
+      "step-18446744073709551616",
+      "step-9.old",
+      "step-9",
+      "step-9.olds",
+      "step-9.old.old",
+      "step-10x",
+      "step-",
+      "step--1",
+      "step-+1",
+      "step-x",
+      "steps-1",
+  };
+  OK(file_mkdirs(at("names")));
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char path[96];
+    snprintf(path, sizeof path, "names/checkpoints/%s", names[i]);
+    OK(file_mkdirs(at(path)));
+  }
+  assert_steps(at("names"),
+               "18446744073709551615 9 9.old "
+               "000000000000000000000000000000000000000007 5 ");
+}
+
+static void test_checkpoint_validation_that_is_added_keeps_the_longer_time(void **state) {
+  (void)state;
+  static const struct {
+    double seconds, want;
+  } rows[] = {{0.1, 0.2}, {7, 7}, {6, 7}}; /* 0.2 s were saved */
+  char dir[FILE_PATH_MAX];
+  Record r;
+  bool whole;
+  save(at("time"), 0, 2, false);
+  OK(file_join(dir, at("time"), "checkpoints/latest"));
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    TrainCounters c = counters(2);
+    c.seconds = rows[i].seconds;
+    OK(checkpoint_add_validation(at("time"), &c, false));
+    OK(record_read(dir, &r, &whole));
+    assert_true(whole && r.counters.seconds == rows[i].want);
+    assert_false(file_exists(at("time/checkpoints/best")));
+  }
+}
+
 static void test_checkpoint_prune_removes_those_of_a_stop_first(void **state) {
   (void)state;
   char run[FILE_PATH_MAX];
@@ -743,6 +793,8 @@ int main(void) {
       cmocka_unit_test(test_checkpoint_path_that_is_too_long_is_an_error),
       cmocka_unit_test(test_checkpoint_load_with_other_arrays_is_refused),
       cmocka_unit_test(test_checkpoint_value_that_is_not_finite_is_refused),
+      cmocka_unit_test(test_checkpoint_list_has_names_of_steps_alone),
+      cmocka_unit_test(test_checkpoint_validation_that_is_added_keeps_the_longer_time),
       cmocka_unit_test(test_checkpoint_prune_keeps_newest_and_best),
       cmocka_unit_test(test_checkpoint_prune_removes_those_of_a_stop_first),
       cmocka_unit_test(test_checkpoint_settle_best_follows_the_restored_state),

@@ -1004,6 +1004,74 @@ static void test_average_of_checkpoints_is_mean_of_weights(void **state) {
   assert_mean(out, (1.0 + 4.0 + 9.0 + 25.0) / 4);
 }
 
+static Err average_2_and_3(const char *run) {
+  char out[FILE_PATH_MAX];
+  int count;
+  OK(file_join(out, run, "average"));
+  return average_last(run, 2, every_step, out, &count);
+}
+
+static void test_average_that_fails_at_any_call_keeps_an_average(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX], out[FILE_PATH_MAX], path[FILE_PATH_MAX];
+  int n = 0;
+  OK(file_join(run, broken_dir, "run"));
+  OK(file_join(out, run, "average"));
+  OK(file_join(path, out, "weights.safetensors"));
+  do {
+    FileSum before, after;
+    int count;
+    breakage.is_active = true;
+    breakage.first = INT32_MAX;
+    OK(file_remove_all(run));
+    for (uint64_t step = 1; step <= 3; step++) save_mean(run, step, false);
+    log_quiet(true);
+    OK(average_last(run, 3, every_step, out, &count));
+    OK(filesum_file(path, &before));
+    Err err = act_broken(average_2_and_3, run, ++n, false);
+    log_quiet(false);
+    OK(filesum_file(path, &after));
+    bool is_new = before.crc != after.crc;
+    if (err) assert_says("Input/output error");
+    if (!err && (!is_new || breakage.failed)) fail_msg("call %d: %s", n, breakage.failed);
+    /* The new average is complete when its directory is synced and the old one is removed. */
+    if (is_new && err && strcmp(breakage.failed, "fsync") != 0) assert_true(is_left_over());
+    assert_mean(out, is_new ? (4.0 + 9.0) / 2 : (1.0 + 4.0 + 9.0) / 3);
+  } while (breakage.failed);
+  assert_true(n > 10);
+}
+
+static Err save_with_saver(const char *run) {
+  Saver *s;
+  TrainArrays shape = arrays(0, WITH_ALL);
+  OK(saver_new(&s, run, &shape, 1, every_step, &here));
+  commit(s, 2, false);
+  Err err = wait_for(s);
+  saver_free(s);
+  return err;
+}
+
+static void test_saver_that_cannot_remove_older_checkpoints_warns(void **state) {
+  (void)state;
+  char run[FILE_PATH_MAX];
+  int n = 0, warnings = 0;
+  OK(file_join(run, broken_dir, "run"));
+  do {
+    breakage.is_active = true;
+    breakage.first = INT32_MAX;
+    OK(file_remove_all(run));
+    OK(save_state(run, 1, OLD_STATE));
+    Err err = act_broken(save_with_saver, run, ++n, false);
+    bool is_told = strstr(str_text(&said),
+                          "warning: cannot remove older checkpoints, training goes "
+                          "on: cannot remove ") != NULL;
+    assert_int_equal(is_told, !err && breakage.failed);
+    warnings += is_told;
+    assert_true(err || newest_counters(run).step == 2);
+  } while (breakage.failed);
+  assert_true(n > 12 && warnings > 4);
+}
+
 /* Makes the n-th allocation fail, for every n. */
 
 static const char *walked_run, *walked_dir;
@@ -1135,6 +1203,10 @@ int main(void) {
           test_checkpoint_save_with_a_long_path_saves_all_or_nothing, make_broken_dir,
           remove_broken_dir),
       cmocka_unit_test_setup_teardown(test_checkpoint_change_that_fails_at_any_call_is_an_error,
+                                      make_broken_dir, remove_broken_dir),
+      cmocka_unit_test_setup_teardown(test_average_that_fails_at_any_call_keeps_an_average,
+                                      make_broken_dir, remove_broken_dir),
+      cmocka_unit_test_setup_teardown(test_saver_that_cannot_remove_older_checkpoints_warns,
                                       make_broken_dir, remove_broken_dir),
       cmocka_unit_test(test_average_of_checkpoints_is_mean_of_weights),
       cmocka_unit_test(test_average_of_one_checkpoint_is_not_made),

@@ -1,5 +1,7 @@
 /* Which options may change when a run is resumed, and the text of the error or warning.
  * Agreement between ranks is tested in tests/cli/ranks.bats. */
+#include "base/log.h"
+#include "base/mem.h"
 #include "cmd/cmd.h"
 #include "support.h"
 #include "train/agree.h"
@@ -74,6 +76,79 @@ static void test_agree_saved_reads_number_of_config(void **state) {
   assert_int_not_equal(agree_saved(at("nowhere"), "lr", &value), ERR_OK);
 }
 
+static void test_agree_saved_number_that_cannot_be_used_is_refused(void **state) {
+  (void)state;
+  static const char *const values[] = {"x", "", "1.5", "12345678901234567890123456789012",
+                                       "7 8"};
+  for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+    uint64_t value = 7;
+    char text[64];
+    snprintf(text, sizeof text, "lr = 1\nbatch-tokens = %s\n", values[i]);
+    OK(file_write(at("config"), text, strlen(text)));
+    if (!agree_saved(at("config"), "batch-tokens", &value)) fail_msg("%s", values[i]);
+    assert_says("config: batch-tokens: ");
+    assert_int_equal(value, 0);
+  }
+  uint64_t value = 7;
+  OK(file_write(at("config"), "batch-tokens = -5\n", 18));
+  OK(agree_saved(at("config"), "batch-tokens", &value));
+  assert_int_equal(value, 0);
+}
+
+static void test_agree_config_that_cannot_be_read_is_error(void **state) {
+  (void)state;
+  static const char *const none[] = {NULL};
+  uint64_t value;
+  Str large = {0};
+  str_addf(&large, "seed = 1\n");
+  for (size_t i = 0; i <= ((size_t)1 << 20) / 16; i++) str_addf(&large, "# 3456789012345\n");
+  OK(file_write(at("large"), large.s, large.len));
+  str_free(&large);
+  OK(file_mkdirs(at("folder")));
+  static const char *const names[] = {"large", "nowhere", "folder"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    assert_int_equal(agree_resume(at(names[i]), "seed = 1\n", none), ERR_WORK);
+    assert_says(names[i]);
+    assert_int_equal(agree_saved(at(names[i]), "seed", &value), ERR_WORK);
+    assert_says(names[i]);
+  }
+}
+
+static void count_lines(void *context, const char *label, const char *line) {
+  (void)label;
+  (void)line;
+  ++*(int *)context;
+}
+
+static void test_agree_resume_out_of_memory_is_error(void **state) {
+  (void)state;
+  static const char *const none[] = {NULL};
+  static const struct {
+    const char *now;
+    Err err;
+    int warnings;
+  } rows[] = {{"seed = 1\nlr = 1\nbeta2 = 4\n", ERR_OK, 1},
+              {"seed = 2\nlr = 2\nbeta1 = 3\n", ERR_USAGE, 0}};
+  static const char saved[] = "seed = 1\nlr = 2\nbeta1 = 3\n";
+  const char *path = at("config");
+  OK(file_write(path, saved, sizeof saved - 1));
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    int warnings = 0;
+    uint64_t n = 0;
+    Err err;
+    log_divert(count_lines, &warnings);
+    do {
+      mem_fail_after(++n);
+      err = agree_resume(path, rows[i].now, none);
+      mem_fail_after(0);
+    } while (err == ERR_WORK && strstr(err_message(), "out of memory"));
+    log_divert(NULL, NULL);
+    assert_int_equal(err, rows[i].err);
+    assert_int_equal(warnings, rows[i].warnings);
+    assert_true(n > 3);
+  }
+}
+
 static void test_agree_ranks_one_rank_agrees(void **state) {
   (void)state;
   Comm *comm;
@@ -106,6 +181,9 @@ int main(void) {
       cmocka_unit_test(test_agree_resume_other_seed_batch_or_optimizer_is_refused),
       cmocka_unit_test(test_agree_resume_repeated_option_is_compared_in_order),
       cmocka_unit_test(test_agree_saved_reads_number_of_config),
+      cmocka_unit_test(test_agree_saved_number_that_cannot_be_used_is_refused),
+      cmocka_unit_test(test_agree_config_that_cannot_be_read_is_error),
+      cmocka_unit_test(test_agree_resume_out_of_memory_is_error),
       cmocka_unit_test(test_agree_ranks_one_rank_agrees),
       cmocka_unit_test(test_agree_resume_former_names_are_the_same_options),
       cmocka_unit_test(test_agree_resume_former_name_with_another_value_is_refused),

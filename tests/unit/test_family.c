@@ -349,6 +349,37 @@ static void test_model_of_unknown_format_is_refused(void **state) {
   assert_says("trireme-transformer");
 }
 
+/* Writes a model of the family, with `value` as its bias. */
+static void write_model(const char *dir, int vocab, float value) {
+  Params p = {0};
+  float *w;
+  StoreSums sums = {.known = true};
+  ModelConfig c = bag_config((BagConfig){.vocab = vocab});
+  char path[FILE_PATH_MAX];
+  OK(bag_params(&p, &c));
+  OK(mem_alloc_aligned(&w, p.padded * sizeof *w));
+  w[p.param[1].offset] = value;
+  OK(file_mkdirs(dir));
+  OK(file_join(path, dir, "weights.safetensors"));
+  OK(store_save_summed(&p, w, path, &sums.weights));
+  OK(store_save_config(&c, &sums, dir));
+  mem_free(w);
+  params_free(&p);
+}
+
+static void test_init_from_weight_that_is_not_finite_is_refused(void **state) {
+  (void)state;
+  char words[FILE_PATH_MAX + 64];
+  write_model(at("donor"), VOCAB, NAN);
+  snprintf(words, sizeof words, RATING "--steps 1 --init-from %s", at("donor"));
+  assert_int_equal(train("from-nan", words), ERR_WORK);
+  assert_says("donor/weights.safetensors is damaged: number 0 of 'bias' is not finite");
+  write_model(at("donor"), VOCAB, INFINITY);
+  assert_int_equal(train("from-inf", words), ERR_WORK);
+  write_model(at("donor"), VOCAB + 2, 0.25f); /* its words are others */
+  OK(train("from-donor", words));
+}
+
 static Err inspect(const char *task) {
   static const OptCommand command = {.name = "inspect", .min_operands = 1, .max_operands = 1};
   char name[16];
@@ -396,6 +427,7 @@ int main(void) {
       cmocka_unit_test(test_model_json_without_a_file_that_is_needed_is_refused),
       cmocka_unit_test(test_config_difference_ignores_fields_that_may_change),
       cmocka_unit_test(test_model_of_unknown_format_is_refused),
+      cmocka_unit_test(test_init_from_weight_that_is_not_finite_is_refused),
       cmocka_unit_test(test_inspect_calls_function_of_the_task),
       cmocka_unit_test(test_inspect_of_task_without_function_is_refused),
   };

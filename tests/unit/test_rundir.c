@@ -139,7 +139,8 @@ static void test_rundir_missing_run_suggests_the_most_similar_one(void **state) 
       {"model-bass", "did you mean --run %s/model-base?"},
       {"model-bas/", "did you mean --run %s/model-base?"},
       {"model-bxxx", "did you mean --run %s/model-base?"},
-      {"mxxxx-bxxx", NULL},                   /* too many letters differ */
+      {"model-xxxx", "did you mean --run %s/model-base?"}, /* a third of the letters and one */
+      {"modelxxxxx", NULL},                                /* too many letters differ */
       {"run-3", "--run %s/run-1?"},           /* the first of those that are equally similar */
       {"model-bask", "--run %s/model-base?"}, /* model-bast is no run */
       {"hidden", NULL},

@@ -141,12 +141,17 @@ static void test_rundir_missing_run_suggests_the_most_similar_one(void **state) 
       {"model-bxxx", "did you mean --run %s/model-base?"},
       {"model-xxxx", "did you mean --run %s/model-base?"}, /* a third of the letters and one */
       {"modelxxxxx", NULL},                                /* too many letters differ */
-      {"run-3", "--run %s/run-1?"},           /* the first of those that are equally similar */
+      {"run-3", "--run %s/run-1?"}, /* the first of those that are equally similar */
+      {"job-3", "--run %s/job-1?"},
+      {"my-3", "--run %s/my-1?"},
       {"model-bask", "--run %s/model-base?"}, /* model-bast is no run */
       {"hidden", NULL},
   };
-  static const char *const runs[] = {"near/model-base", "near/run-2", "near/run-1",
-                                     "near/run-11", "near/.hidden"};
+  static const char *const runs[] = {
+      "near/model-base", "near/run-2",   "near/run-4", "near/run-5",
+      "near/run-1",      "near/run-6",   "near/run-7", "near/run-8",
+      "near/run-11",     "near/.hidden", "near/job-2", "near/job-1",
+      "near/job-4",      "near/my-4",    "near/my-1",  "near/my-2"};
   for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
     char path[64];
     snprintf(path, sizeof path, "%s/checkpoints", runs[i]);

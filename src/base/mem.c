@@ -11,12 +11,13 @@
 #define HUGE_PAGE ((size_t)2 << 20)
 
 static atomic_ullong allocations, fail_at;
+static atomic_bool fail_later; /* the allocations after fail_at fail, too */
 
 /* Counts the allocation; returns true if a test requested that this allocation fail. */
 static bool must_fail(void) {
   unsigned long long now = atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed) + 1;
   unsigned long long at = atomic_load_explicit(&fail_at, memory_order_relaxed);
-  return at != 0 && now >= at;
+  return at != 0 && (now == at || (now > at && atomic_load(&fail_later)));
 }
 
 static Err out_of_memory(size_t count, size_t size) {
@@ -72,6 +73,12 @@ void mem_free(void *block) {
 }
 
 void mem_fail_after(uint64_t n) {
+  atomic_store(&fail_later, true);
+  atomic_store(&fail_at, n ? atomic_load(&allocations) + n : 0);
+}
+
+void mem_fail_once(uint64_t n) {
+  atomic_store(&fail_later, false);
   atomic_store(&fail_at, n ? atomic_load(&allocations) + n : 0);
 }
 

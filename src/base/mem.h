@@ -24,6 +24,9 @@ void mem_free(void *block);
 
 /* For tests: makes the n-th allocation after this call and all later ones fail; 0: none. */
 void mem_fail_after(uint64_t n);
+/* The same, but only the n-th fails, so that an error that is not returned is not hidden by the
+ * next. */
+void mem_fail_once(uint64_t n);
 /* Returns the number of allocations since the program started. */
 uint64_t mem_count(void);
 

@@ -71,11 +71,11 @@ struct Beam {
 };
 
 /* Returns k of the top-k of a row. Beam search needs 2 * beam, because up to `beam` of the
- * candidates may be end-of-sentence. Sampling needs top_k, or 0 if it draws from the whole
- * vocabulary and needs only the maximum. Both need three more, because pad, bos and eos may be
- * excluded. */
+ * candidates may be end-of-sentence. Sampling needs top_k, or only the maximum if it draws from the
+ * whole vocabulary. Both need three more, because pad, bos and eos may be excluded. */
 static size_t words_of_row(const BeamSpec *spec, size_t vocab) {
-  size_t n = spec->is_sampling ? (size_t)spec->sample.top_k : 2 * (size_t)spec->beam_size;
+  size_t n = 2 * (size_t)spec->beam_size;
+  if (spec->is_sampling) n = spec->sample.top_k ? (size_t)spec->sample.top_k : 1;
   return n + 3 < vocab ? n + 3 : vocab;
 }
 

@@ -1,8 +1,11 @@
-/* The conditions under which beam search stops. The test supplies the scores of every step, so
- * that the best hypotheses can be computed by hand. Uses a tiny model with random weights, whose
- * logits are ignored. */
+/* The conditions under which beam search stops, how it ranks hypotheses, and which words may not
+ * come next. The test supplies the scores of every step, so that the best hypotheses can be computed
+ * by hand. Uses a tiny model with random weights, whose logits are ignored. */
+#include <math.h>
+
 #include "backend/backend.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "decode/beam.h"
 #include "support.h"
 
@@ -40,36 +43,52 @@ static void top_of_script(const Backend *b, float *value, int32_t *id, float *ls
   if (script.step + 1 < script.steps) script.step++;
 }
 
-/* Searches with the scores of the script; returns the number of steps. */
-static uint64_t search(const BeamSpec *spec, Hypothesis *best, int32_t copy[][16]) {
-  TransformerConfig config = {
-      .vocab = VOCAB, .bos = BOS, .eos = EOS, .pad = 0, .max_positions = 16};
-  Backend backend;
+/* A beam of a tiny model whose `top_k` is `top`. */
+typedef struct {
   Params params;
   float *w;
   Beam *beam;
-  int32_t src[] = {5, 6, 7, EOS}, off[] = {0, 4};
-  OK(backend_cpu(&backend, 1, false));
+} Searcher;
+
+static const int32_t src[] = {5, 6, 7, EOS}, off[] = {0, 4};
+
+static Err open_searcher(Searcher *s, const TransformerConfig *ids, const BeamSpec *spec,
+                         size_t rows, size_t sentences, Backend backend) {
+  TransformerConfig config = *ids;
   OK(transformer_preset(&config, "tiny"));
   config.d_model = 16, config.ffn_dim = 16, config.heads = 2;
   config.layers[0] = config.layers[1] = 1;
-  OK(transformer_lay_out_params(&params, &config));
-  OK(mem_alloc_aligned(&w, params.padded * sizeof *w));
-  params_init(&params, 3, w);
+  OK(transformer_lay_out_params(&s->params, &config));
+  OK(mem_alloc_aligned(&s->w, s->params.padded * sizeof *s->w));
+  params_init(&s->params, 3, s->w);
+  return beam_new(&s->beam, &config, &backend, (Weights){s->w, s->w}, spec, rows, sentences);
+}
+
+static void close_searcher(Searcher *s) {
+  beam_free(s->beam);
+  params_free(&s->params);
+  mem_free(s->w);
+}
+
+/* Searches with the scores of the script; returns the number of steps. */
+static uint64_t search(const BeamSpec *spec, Hypothesis *best, int32_t copy[][16]) {
+  TransformerConfig ids = {
+      .vocab = VOCAB, .bos = BOS, .eos = EOS, .pad = 0, .max_positions = 16};
+  Backend backend;
+  Searcher s;
+  OK(backend_cpu(&backend, 1, false));
   backend.top_k = top_of_script;
   script.step = 0;
-  OK(beam_new(&beam, &config, &backend, (Weights){w, w}, spec, 16, 1));
-  OK(beam_search(beam, src, off, 1, best));
+  OK(open_searcher(&s, &ids, spec, 16, 1, backend));
+  OK(beam_search(s.beam, src, off, 1, best));
   /* Copies the ids, which belong to the beam and are freed with it. */
   for (int k = 0; k < spec->nbest; k++) {
     assert_non_null(best[k].id);
     memcpy(copy[k], best[k].id, best[k].len * sizeof(int32_t));
     best[k].id = copy[k];
   }
-  uint64_t steps = beam_times(beam).steps;
-  beam_free(beam);
-  params_free(&params);
-  mem_free(w);
+  uint64_t steps = beam_times(s.beam).steps;
+  close_searcher(&s);
   return steps;
 }
 
@@ -146,12 +165,405 @@ static void test_beam_nbest_2_stops_at_the_second_best_score(void **state) {
   assert_words(&best[1], (int32_t[]){A, C}, 2);
 }
 
+/* ---- the same scores in every row ---- */
+
+enum { MOST_WORDS = 12 };
+
+/* The log probabilities of the first words of the vocabulary, in each step, after any hypothesis.
+ * The other words have the score NEVER. */
+static struct {
+  float word[STEPS][MOST_WORDS];
+  size_t words;
+  uint64_t seed; /* not 0: random log probabilities instead, by step, row and word */
+  size_t most;   /* largest k that was wanted */
+} table;
+
+/* Random scores are multiples of 1/4, so that many sums are equal. */
+static float get_score(size_t step, size_t row, size_t word) {
+  if (table.seed)
+    return -0.25f * (float)(rng_mix(rng_mix(table.seed, step), row * VOCAB + word) % 16);
+  return word < table.words ? table.word[step][word] : NEVER;
+}
+
+/* Replaces the backend's operation `top_k`: the k best words, of equal ones the first, which it
+ * also writes into the logits. */
+static void top_of_table(const Backend *b, float *value, int32_t *id, float *lse,
+                         const void *logits, size_t rows, size_t vocab, size_t k) {
+  (void)b;
+  float *scores = (float *)(uintptr_t)logits;
+  if (k > table.most) table.most = k;
+  for (size_t row = 0; row < rows; row++) {
+    float *own = scores + row * vocab;
+    bool is_taken[VOCAB] = {false};
+    lse[row] = 0;
+    for (size_t i = 0; i < vocab; i++) own[i] = get_score((size_t)script.step, row, i);
+    for (size_t i = 0; i < k; i++) {
+      size_t best = vocab;
+      for (size_t c = 0; c < vocab; c++)
+        if (!is_taken[c] && (best == vocab || own[c] > own[best])) best = c;
+      is_taken[best] = true;
+      id[row * k + i] = (int32_t)best;
+      value[row * k + i] = own[best];
+    }
+  }
+  if (script.step + 1 < script.steps) script.step++;
+}
+
+static Err open_table(Searcher *s, const TransformerConfig *ids, const BeamSpec *spec,
+                      size_t sentences) {
+  Backend backend;
+  OK(backend_cpu(&backend, 1, false));
+  backend.top_k = top_of_table;
+  table.most = 0;
+  return open_searcher(s, ids, spec, 16, sentences, backend);
+}
+
+/* With two words besides end-of-sentence, a beam of four has two hypotheses after its first step, and
+ * four after the second. A search must not depend on those before it on the same Beam. */
+static void test_beam_with_fewer_words_than_hypotheses_finds_the_best_twice(void **state) {
+  (void)state;
+  enum { ONE = 3, TWO = 4 };
+  static const int32_t expected[][3] = {{ONE, ONE, ONE}, {ONE, ONE, TWO}, {ONE, TWO, ONE}};
+  static const float sums[] = {-0.111f, -0.115f, -0.141f};
+  TransformerConfig ids = {.vocab = 5, .bos = BOS, .eos = EOS, .pad = 0, .max_positions = 16};
+  BeamSpec spec = {.beam_size = 4, .length_penalty = 1, .max_length = 3, .nbest = 4};
+  spec.extra_length = 30;
+  Searcher s;
+  memset(&table, 0, sizeof table);
+  table.words = 5;
+  for (int step = 0; step < 3; step++)
+    for (int word = 0; word < 3; word++) table.word[step][word] = NEVER;
+  table.word[0][ONE] = -0.1f, table.word[0][TWO] = -0.2f;
+  table.word[1][ONE] = -0.01f, table.word[1][TWO] = -0.04f;
+  table.word[2][ONE] = -0.001f, table.word[2][TWO] = -0.005f;
+  script.steps = 3;
+  OK(open_table(&s, &ids, &spec, 1));
+  for (int batch = 0; batch < 3; batch++) {
+    Hypothesis best[4];
+    script.step = 0;
+    OK(beam_search(s.beam, src, off, 1, best));
+    assert_int_equal(best[3].len, 0); /* of the first step, the third best continuation */
+    for (int k = 0; k < 3; k++) {
+      assert_words(&best[k], expected[k], 3);
+      assert_true(fabsf(best[k].log_probability - sums[k]) < 1e-6f);
+      assert_true(fabsf(best[k].score - sums[k] / (9.0f / 6)) < 1e-6f);
+    }
+  }
+  close_searcher(&s);
+}
+
+static const TransformerConfig common = {
+    .vocab = VOCAB, .bos = BOS, .eos = EOS, .pad = 0, .max_positions = 16};
+
+/* The words that may never come next, pad and bos, are the best ones, so a row needs 2 * beam_size + 3
+ * words. */
+static void test_beam_equal_scores_are_ordered_by_hypothesis_and_word(void **state) {
+  (void)state;
+  BeamSpec spec = {.beam_size = 3, .max_length = 2, .extra_length = 30, .nbest = 3};
+  Hypothesis best[3];
+  Searcher s;
+  memset(&table, 0, sizeof table);
+  table.words = 9;
+  for (int step = 0; step < 2; step++) {
+    table.word[step][EOS] = -2;
+    for (int word = 3; word < 9; word++) table.word[step][word] = -1;
+  }
+  script.step = 0, script.steps = 2;
+  OK(open_table(&s, &common, &spec, 1));
+  OK(beam_search(s.beam, src, off, 1, best));
+  for (int k = 0; k < 3; k++) assert_words(&best[k], (int32_t[]){3, 3 + k}, 2);
+  assert_int_equal(table.most, 9);
+  close_searcher(&s);
+}
+
+/* End-of-sentence ends a hypothesis only if it is among the beam_size best continuations. */
+static void test_beam_end_mark_counts_among_the_first_continuations(void **state) {
+  (void)state;
+  static const struct {
+    float end;
+    size_t len[3];
+  } cases[] = {{-1.25f, {1, 1, 0}}, {-1.35f, {1, 1, 1}}, {-0.5f, {0, 1, 1}}};
+  BeamSpec spec = {.beam_size = 3, .max_length = 1, .extra_length = 30, .nbest = 3};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Hypothesis best[3];
+    Searcher s;
+    memset(&table, 0, sizeof table);
+    table.words = 6;
+    table.word[0][0] = table.word[0][BOS] = 0;
+    table.word[0][EOS] = cases[i].end;
+    for (int k = 0; k < 3; k++) table.word[0][3 + k] = -1.1f - 0.1f * (float)k;
+    script.step = 0, script.steps = 1;
+    OK(open_table(&s, &common, &spec, 1));
+    OK(beam_search(s.beam, src, off, 1, best));
+    for (int k = 0; k < 3; k++) assert_int_equal(best[k].len, cases[i].len[k]);
+    close_searcher(&s);
+  }
+}
+
+/* ---- a simple search ---- */
+
+enum { MOST_BEAM = 4, MOST_LENGTH = 5 };
+
+typedef struct {
+  float sum, score;
+  size_t parent, len;
+  int32_t word[MOST_LENGTH + 1];
+} Plain;
+
+typedef struct {
+  Plain alive[MOST_BEAM], ended[MOST_BEAM];
+  size_t alives, ends;
+} PlainSearch;
+
+static float get_penalty(const BeamSpec *spec, size_t len) {
+  if (spec->is_hf) return powf((float)len, spec->length_penalty);
+  return powf((5 + (float)len) / 6, spec->length_penalty);
+}
+
+static int compare_plain(const void *a, const void *b) {
+  const Plain *x = a, *y = b;
+  if (x->sum != y->sum) return x->sum > y->sum ? -1 : 1;
+  if (x->parent != y->parent) return x->parent < y->parent ? -1 : 1;
+  return x->word[x->len - 1] < y->word[y->len - 1] ? -1 : 1;
+}
+
+/* Inserts an ended hypothesis behind those that are as good. */
+static void end_plain(PlainSearch *p, const BeamSpec *spec, Plain h, size_t scored_len) {
+  size_t at = 0, beam = (size_t)spec->beam_size;
+  h.score = h.sum / get_penalty(spec, scored_len);
+  while (at < p->ends && p->ended[at].score >= h.score) at++;
+  if (at == beam) return;
+  if (p->ends < beam) p->ends++;
+  for (size_t i = p->ends - 1; i > at; i--) p->ended[i] = p->ended[i - 1];
+  p->ended[at] = h;
+}
+
+/* Extends all live hypotheses by one word; `len`: their length. */
+static void extend_plain(PlainSearch *p, const BeamSpec *spec, size_t vocab, size_t len) {
+  static Plain all[MOST_BEAM * VOCAB];
+  size_t n = 0, beam = (size_t)spec->beam_size, alives = p->alives;
+  for (size_t k = 0; k < alives; k++) {
+    for (size_t word = 0; word < vocab; word++) {
+      if (word == 0 || word == BOS) continue;
+      Plain h = p->alive[k];
+      h.sum += get_score(len, k, word);
+      h.parent = k;
+      h.word[h.len++] = (int32_t)word;
+      all[n++] = h;
+    }
+  }
+  qsort(all, n, sizeof *all, compare_plain);
+  p->alives = 0;
+  for (size_t i = 0; i < n && i < 2 * beam && p->alives < beam; i++) {
+    if (all[i].word[len] != EOS) {
+      p->alive[p->alives++] = all[i];
+    } else if (i < beam) {
+      all[i].len--;
+      end_plain(p, spec, all[i], len + 1);
+    }
+  }
+}
+
+static bool is_plain_done(const PlainSearch *p, const BeamSpec *spec, size_t len) {
+  if (p->alives == 0 || len == (size_t)spec->max_length) return true;
+  if (p->ends < (size_t)spec->beam_size) return false;
+  size_t longest = spec->length_penalty > 0 ? (size_t)spec->max_length + 1 : len + 1;
+  float bound = p->alive[0].sum / get_penalty(spec, spec->is_hf ? len : longest);
+  return bound <= p->ended[p->ends - 1].score;
+}
+
+static void search_plainly(PlainSearch *p, const BeamSpec *spec, size_t vocab) {
+  size_t len = 0;
+  memset(p, 0, sizeof *p);
+  p->alives = 1;
+  do {
+    extend_plain(p, spec, vocab, len);
+    len++;
+  } while (!is_plain_done(p, spec, len));
+  for (size_t k = 0; k < p->alives; k++) {
+    if (spec->is_hf ? len < (size_t)spec->max_length : p->ends == (size_t)spec->beam_size)
+      break;
+    end_plain(p, spec, p->alive[k], spec->is_hf ? len : len + 1);
+  }
+}
+
+/* Many batches on one Beam, with random scores, give the hypotheses of the simple search. */
+static void test_beam_random_scores_give_the_hypotheses_of_a_simple_search(void **state) {
+  (void)state;
+  enum { TURNS = 60, FEW = 12 };
+  static const float penalty[] = {0, 1, -0.5f};
+  static const int sizes[] = {1, 2, 4};
+  TransformerConfig ids = common;
+  ids.vocab = FEW;
+  for (size_t i = 0; i < 18; i++) {
+    BeamSpec spec = {.beam_size = sizes[i % 3],
+                     .length_penalty = penalty[i / 3 % 3],
+                     .is_hf = i >= 9,
+                     .max_length = MOST_LENGTH,
+                     .extra_length = 30,
+                     .nbest = sizes[i % 3]};
+    Searcher s;
+    memset(&table, 0, sizeof table);
+    OK(open_table(&s, &ids, &spec, 1));
+    script.steps = MOST_LENGTH + 1;
+    for (uint64_t turn = 1; turn <= TURNS; turn++) {
+      Hypothesis best[MOST_BEAM];
+      PlainSearch plain;
+      table.seed = turn;
+      search_plainly(&plain, &spec, FEW);
+      script.step = 0;
+      OK(beam_search(s.beam, src, off, 1, best));
+      for (size_t k = 0; k < (size_t)spec.nbest; k++) {
+        if (k >= plain.ends) {
+          assert_null(best[k].id);
+          assert_true(best[k].score == -INFINITY);
+          continue;
+        }
+        assert_words(&best[k], plain.ended[k].word, plain.ended[k].len);
+        assert_true(best[k].score == plain.ended[k].score);
+        assert_true(best[k].log_probability == plain.ended[k].sum);
+      }
+    }
+    close_searcher(&s);
+  }
+}
+
+/* ---- sampling ---- */
+
+/* The best words are 0, end-of-sentence and 2, then 3; all others are much less likely. */
+static void test_sampling_draws_no_word_that_may_not_come_next(void **state) {
+  (void)state;
+  static const struct {
+    int32_t pad, bos, forced; /* forced: length of the output, or 0 */
+    float value[3];           /* of the words 0, EOS, 2 */
+    int32_t expected[2];
+    size_t len;
+  } cases[] = {
+      {0, BOS, 2, {50, 50, 50}, {3, 3}, 2},  {0, BOS, 0, {50, 40, 50}, {0}, 0},
+      {0, BOS, 0, {50, -90, 50}, {3, 3}, 2}, {-1, BOS, 2, {50, 50, 50}, {0, 0}, 2},
+      {0, -1, 2, {50, 50, 50}, {2, 2}, 2},
+  };
+  for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+    const int32_t wanted[] = {cases[i / 2].forced};
+    TransformerConfig ids = common;
+    BeamSpec spec = {.beam_size = 1, .max_length = 2, .extra_length = 30, .nbest = 1};
+    Hypothesis best[1];
+    Searcher s;
+    spec.is_sampling = true;
+    spec.sample = (SampleSpec){.temperature = 1, .top_k = i % 2};
+    ids.pad = cases[i / 2].pad;
+    ids.bos = cases[i / 2].bos;
+    memset(&table, 0, sizeof table);
+    table.words = 4;
+    memcpy(table.word[0], cases[i / 2].value, sizeof cases[i / 2].value);
+    table.word[0][3] = -1;
+    script.step = 0, script.steps = 1;
+    OK(open_table(&s, &ids, &spec, 1));
+    if (wanted[0]) beam_set_lengths(s.beam, wanted);
+    OK(beam_search(s.beam, src, off, 1, best));
+    assert_words(&best[0], cases[i / 2].expected, cases[i / 2].len);
+    float each = cases[i / 2].len ? table.word[0][cases[i / 2].expected[0]] : 20;
+    assert_true(best[0].score == best[0].log_probability);
+    assert_true(best[0].log_probability == 2 * each);
+    assert_int_equal(table.most, 4);
+    close_searcher(&s);
+  }
+}
+
+/* ---- limits ---- */
+
+static void test_beam_words_follow_from_the_lengths(void **state) {
+  (void)state;
+  static const struct {
+    BeamSpec spec;
+    size_t longest, rows, words;
+  } cases[] = {
+      {{.beam_size = 4, .extra_length = 6}, 24, 4, 33},
+      {{.beam_size = 4, .extra_length = 6, .max_length = 9}, 24, 4, 33},
+      {{.beam_size = 4, .extra_length = 6, .max_length = 3}, 24, 4, 9},
+      {{.beam_size = 4, .extra_length = 6}, 10, 4, 33},
+      {{.beam_size = 4, .extra_length = 6}, 5, 4, 13},
+      {{.beam_size = 4}, 24, 1, 1},
+      {{.beam_size = 4, .extra_length = 6, .is_sampling = true}, 24, 4, 36},
+      {{.beam_size = 4, .is_sampling = true}, 24, 1, 4},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    assert_int_equal(beam_words(&cases[i].spec, cases[i].longest, cases[i].rows),
+                     cases[i].words);
+}
+
+static void test_beam_size_outside_1_to_64_is_refused(void **state) {
+  (void)state;
+  static const struct {
+    int beam_size;
+    Err expected;
+  } cases[] = {{0, ERR_USAGE}, {1, ERR_OK}, {64, ERR_OK}, {65, ERR_USAGE}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    BeamSpec spec = {.beam_size = cases[i].beam_size, .extra_length = 1, .nbest = 1};
+    Searcher s;
+    assert_int_equal(open_table(&s, &common, &spec, 1), cases[i].expected);
+    if (cases[i].expected) assert_says("--beam-size must be from 1 to 64");
+    close_searcher(&s);
+  }
+}
+
+static void test_sampling_from_more_words_than_the_device_selects_is_refused(void **state) {
+  (void)state;
+  BeamSpec spec = {.beam_size = 1, .nbest = 1, .is_sampling = true};
+  Backend backend;
+  Searcher s;
+  spec.sample = (SampleSpec){.temperature = 1, .top_k = 7};
+  OK(backend_cpu(&backend, 1, false));
+  backend.max_top_k = 10;
+  OK(open_searcher(&s, &common, &spec, 16, 1, backend));
+  close_searcher(&s);
+  spec.sample.top_k = 8;
+  assert_int_equal(open_searcher(&s, &common, &spec, 16, 1, backend), ERR_USAGE);
+  assert_says("can sample from the 7 most likely tokens at most");
+  close_searcher(&s);
+}
+
+static void test_beam_batch_larger_than_the_beam_is_refused(void **state) {
+  (void)state;
+  enum { ROWS = 16, SENTENCES = 2 };
+  static const struct {
+    size_t n;
+    int32_t off[4];
+    Err expected;
+  } cases[] = {{2, {0, 8, ROWS}, ERR_OK},
+               {2, {0, 8, ROWS + 1}, ERR_WORK},
+               {SENTENCES + 1, {0, 4, 8, 12}, ERR_WORK}};
+  BeamSpec spec = {.beam_size = 1, .max_length = 1, .extra_length = 1, .nbest = 1};
+  Searcher s;
+  memset(&table, 0, sizeof table);
+  script.steps = 1;
+  OK(open_table(&s, &common, &spec, SENTENCES));
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int32_t words[ROWS + 1];
+    Hypothesis best[SENTENCES + 1];
+    for (int k = 0; k <= ROWS; k++) words[k] = k % 8 == 7 ? EOS : 5;
+    assert_int_equal(beam_search(s.beam, words, cases[i].off, cases[i].n, best),
+                     cases[i].expected);
+    if (cases[i].expected) assert_says("bug: a batch of");
+  }
+  close_searcher(&s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_beam_longer_hypothesis_that_can_win_is_waited_for),
       cmocka_unit_test(test_beam_hypothesis_that_cannot_win_is_not_waited_for),
       cmocka_unit_test(test_beam_bound_is_the_penalty_of_the_longest_output),
       cmocka_unit_test(test_beam_nbest_2_stops_at_the_second_best_score),
+      cmocka_unit_test(test_beam_with_fewer_words_than_hypotheses_finds_the_best_twice),
+      cmocka_unit_test(test_beam_equal_scores_are_ordered_by_hypothesis_and_word),
+      cmocka_unit_test(test_beam_end_mark_counts_among_the_first_continuations),
+      cmocka_unit_test(test_beam_random_scores_give_the_hypotheses_of_a_simple_search),
+      cmocka_unit_test(test_sampling_draws_no_word_that_may_not_come_next),
+      cmocka_unit_test(test_beam_words_follow_from_the_lengths),
+      cmocka_unit_test(test_beam_size_outside_1_to_64_is_refused),
+      cmocka_unit_test(test_sampling_from_more_words_than_the_device_selects_is_refused),
+      cmocka_unit_test(test_beam_batch_larger_than_the_beam_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -465,11 +465,11 @@ static void test_beam_out_of_memory_is_error(void **state) {
     Beam *beam;
     Hypothesis best[3];
     BeamSpec spec = {.beam_size = 2, .extra_length = 6, .nbest = 1};
-    mem_fail_after(n);
+    mem_fail_once(n);
     Err err = beam_new(&beam, &t.config, &t.backend, (Weights){t.w, t.w}, &spec, 64, 8);
     if (!err) err = beam_pack(beam);
     if (!err) err = beam_search(beam, src, off, 3, best);
-    mem_fail_after(0);
+    mem_fail_once(0);
     if (err) assert_says("out of memory");
     beam_free(beam);
     if (!err) break;

@@ -253,11 +253,11 @@ static void test_beam_on_device_out_of_memory_is_error(void **state) {
     Beam *beam = NULL;
     Weights there = {0};
     Hypothesis best[3];
-    mem_fail_after(n);
+    mem_fail_once(n);
     Err err = weights_new(&there, &far, w, params.padded);
     if (!err) err = beam_new(&beam, &config, &far, there, &spec, 64, 3);
     if (!err) err = beam_search(beam, src, off, 3, best);
-    mem_fail_after(0);
+    mem_fail_once(0);
     if (err) assert_says("out of memory");
     beam_free(beam);
     weights_free(&there, &far);

@@ -254,9 +254,9 @@ static void test_demo_out_of_memory_is_an_error(void **state) {
   (void)state;
   uint64_t n = 1;
   for (;; n++) {
-    mem_fail_after(n);
+    mem_fail_once(n);
     Err err = demo_write(en_path, de_path, SPLIT_TRAIN, 50, 1);
-    mem_fail_after(0);
+    mem_fail_once(0);
     if (!err) break;
     assert_int_equal(err, ERR_WORK);
     assert_true(n < 1000);

@@ -47,9 +47,9 @@ static int walk(const char *what, Err (*operation)(void), uint64_t stride) {
   uint64_t last = 0;
   for (uint64_t n = 1; n < 5000; last = n, n += n < 20 ? 1 : stride) {
     err_set(ERR_OK, "nothing was said");
-    mem_fail_after(n);
+    mem_fail_once(n);
     Err err = operation();
-    mem_fail_after(0);
+    mem_fail_once(0);
     if (!err) return (int)last;
     if (err != ERR_WORK || !strstr(err_message(), "out of memory"))
       fail_msg("%s, allocation %d: code %d, \"%s\"", what, (int)n, (int)err, err_message());
@@ -155,7 +155,7 @@ static Err print_help(void) {
   Err err = str_check(&out);
   if (!err && help_length == 0) help_length = out.len;
   if (!err && out.len != help_length) {
-    mem_fail_after(0);
+    mem_fail_once(0);
     fail_msg("%zu of %zu bytes of help, and no error", out.len, help_length);
   }
   str_free(&out);

@@ -245,9 +245,9 @@ static void test_score_out_of_memory_is_error(void **state) {
   for (int kind = 0; kind < METRIC_KINDS; kind++) {
     uint64_t n = 1;
     for (;; n++) {
-      mem_fail_after(n);
+      mem_fail_once(n);
       Err err = everything((MetricKind)kind, path);
-      mem_fail_after(0);
+      mem_fail_once(0);
       if (!err) break;
       assert_int_equal(err, ERR_WORK);
       assert_non_null(strstr(err_message(), "memory"));

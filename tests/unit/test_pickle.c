@@ -305,9 +305,9 @@ static void test_torch_without_memory_fails_cleanly(void **state) {
   TorchFile f;
   (void)state;
   for (uint64_t n = 1;; n++) {
-    mem_fail_after(n);
+    mem_fail_once(n);
     Err err = torch_open(&f, GOLDEN "state.bin");
-    mem_fail_after(0);
+    mem_fail_once(0);
     if (!err) break;
     assert_true(n < 10000);
   }

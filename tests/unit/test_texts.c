@@ -503,9 +503,9 @@ static void test_prepare_without_memory_makes_no_data_set(void **state) {
   s.share[SPLIT_TEST] = 0.2;
   s.threads = 1;
   for (uint64_t n = 1;; n += 1 + n / 16) {
-    mem_fail_after(n);
+    mem_fail_once(n);
     Err err = prepare_classify(&s, &meta);
-    mem_fail_after(0);
+    mem_fail_once(0);
     if (!err) break;
     assert_false(file_exists(out));
     OK(file_remove_all(partial)); /* finished shards are kept for --resume */

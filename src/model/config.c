@@ -123,7 +123,12 @@ Err config_read(ModelConfig *c, const json_t *root, const char *path) {
   memset(c->own, 0, sizeof c->own);
   for (const ConfigField *f = c->family->fields; f->key; f++)
     TRY(read_field(f, root, c->own, path));
-  return c->family->check(c);
+  if (c->family->check(c) == ERR_OK) return ERR_OK;
+  /* The family names the options that would set these fields; here the file is at fault. */
+  ErrRecord why = err_copy();
+  return err_set(ERR_WORK,
+                 "%s is damaged: its members contradict each other (%s); copy the model again",
+                 path, why.text);
 }
 
 const ConfigField *config_difference(const ModelConfig *a, const ModelConfig *b) {

@@ -154,8 +154,12 @@ static Err read_config(const json_t *root, const char *path, ModelConfig *c) {
                    path, format, list_formats(formats));
   const json_t *version = json_object_get(root, "version");
   json_int_t n = json_integer_value(version);
-  if (!json_is_integer(version) || n < 1 || n > VERSION)
-    return config_damaged(path, "version", VERSIONS);
+  if (!json_is_integer(version) || n < 1) return config_damaged(path, "version", VERSIONS);
+  if (n > VERSION)
+    return err_set(ERR_WORK,
+                   "%s has version %lld, this trireme reads 1 and 2; it was written by a newer "
+                   "version of trireme: use that version",
+                   path, (long long)n);
   return config_read(c, root, path);
 }
 

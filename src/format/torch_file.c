@@ -48,6 +48,7 @@ static const ZipMember *find_member(const TorchFile *f, const ZipMember *pickle,
 
 static Err check_byte_order(const TorchFile *f, const ZipMember *pickle, Str *path) {
   const ZipMember *order = find_member(f, pickle, "", "byteorder", path);
+  TRY(str_check(path));
   if (!order || (order->size == 6 && memcmp(order->bytes, "little", 6) == 0)) return ERR_OK;
   return report_damage(f, "its numbers are not little-endian", "");
 }

@@ -21,13 +21,19 @@ translate() {
   "$TRIREME" translate --quiet --model "$MODEL" --device cpu --threads 1 "$@"
 }
 
+# The score with --length-penalty 1 is the sum of the log probabilities divided by (5 + tokens + 1) / 6.
 @test "--max-length bounds every output" {
-  translate --beam-size 2 < "$T/in" > "$T/free"
-  translate --beam-size 2 --max-length 2 < "$T/in" > "$T/short"
+  translate --beam-size 1 < "$T/in" > "$T/free"
+  for penalty in 0 1; do
+    translate --beam-size 1 --max-length 3 --scores --length-penalty $penalty < "$T/in" > "$T/$penalty"
+  done
+  cut -f 2- "$T/0" > "$T/short"
+  cut -f 2- "$T/1" | cmp - "$T/short"
   [ "$(wc -l < "$T/short")" -eq 40 ]
   run -1 cmp -s "$T/free" "$T/short"
-  [ "$(wc -c < "$T/short")" -lt "$(wc -c < "$T/free")" ]
-  awk 'NF > 2 { exit 1 }' "$T/short"  # a token is at most one word
+  paste "$T/0" "$T/1" | awk -F '\t' '{ printf "%.0f\n", 6 * $1 / $3 - 6 }' | sort -n | uniq -c > "$T/lengths"
+  cat "$T/lengths"
+  [ "$(tail -n 1 "$T/lengths" | awk '{ print $2 }')" -eq 3 ]
 }
 
 @test "samples depend on seed and line, not on batches" {

@@ -5,6 +5,7 @@
 
 #include "backend/backend.h"
 #include "base/mem.h"
+#include "base/progress.h"
 #include "base/rng.h"
 #include "decode/beam.h"
 #include "support.h"
@@ -178,11 +179,12 @@ static struct {
   size_t most;   /* largest k that was wanted */
 } table;
 
-/* Random scores are multiples of 1/4, so that many sums are equal. */
+/* Random scores are multiples of 1/4, so that many sums are equal; some are positive, unlike log
+ * probabilities, so that no order holds by chance. */
 static float get_score(size_t step, size_t row, size_t word) {
-  if (table.seed)
-    return -0.25f * (float)(rng_mix(rng_mix(table.seed, step), row * VOCAB + word) % 16);
-  return word < table.words ? table.word[step][word] : NEVER;
+  if (!table.seed) return word < table.words ? table.word[step][word] : NEVER;
+  uint64_t random = rng_mix(rng_mix(table.seed, step), row * VOCAB + word);
+  return 0.25f * (3 - (float)(random % 16));
 }
 
 /* Replaces the backend's operation `top_k`: the k best words, of equal ones the first, which it
@@ -195,8 +197,9 @@ static void top_of_table(const Backend *b, float *value, int32_t *id, float *lse
   for (size_t row = 0; row < rows; row++) {
     float *own = scores + row * vocab;
     bool is_taken[VOCAB] = {false};
-    lse[row] = 0;
-    for (size_t i = 0; i < vocab; i++) own[i] = get_score((size_t)script.step, row, i);
+    lse[row] = 1 + (float)row;
+    for (size_t i = 0; i < vocab; i++)
+      own[i] = get_score((size_t)script.step, row, i) + lse[row];
     for (size_t i = 0; i < k; i++) {
       size_t best = vocab;
       for (size_t c = 0; c < vocab; c++)
@@ -313,6 +316,7 @@ typedef struct {
 typedef struct {
   Plain alive[MOST_BEAM], ended[MOST_BEAM];
   size_t alives, ends;
+  uint64_t steps, rows;
 } PlainSearch;
 
 static float get_penalty(const BeamSpec *spec, size_t len) {
@@ -377,6 +381,8 @@ static void search_plainly(PlainSearch *p, const BeamSpec *spec, size_t vocab) {
   memset(p, 0, sizeof *p);
   p->alives = 1;
   do {
+    p->steps++;
+    p->rows += p->alives;
     extend_plain(p, spec, vocab, len);
     len++;
   } while (!is_plain_done(p, spec, len));
@@ -406,13 +412,17 @@ static void test_beam_random_scores_give_the_hypotheses_of_a_simple_search(void 
     memset(&table, 0, sizeof table);
     OK(open_table(&s, &ids, &spec, 1));
     script.steps = MOST_LENGTH + 1;
+    double start = progress_clock();
     for (uint64_t turn = 1; turn <= TURNS; turn++) {
       Hypothesis best[MOST_BEAM];
       PlainSearch plain;
+      BeamTimes before = beam_times(s.beam);
       table.seed = turn;
       search_plainly(&plain, &spec, FEW);
       script.step = 0;
       OK(beam_search(s.beam, src, off, 1, best));
+      assert_int_equal(beam_times(s.beam).steps - before.steps, plain.steps);
+      assert_int_equal(beam_times(s.beam).rows - before.rows, plain.rows);
       for (size_t k = 0; k < (size_t)spec.nbest; k++) {
         if (k >= plain.ends) {
           assert_null(best[k].id);
@@ -424,6 +434,9 @@ static void test_beam_random_scores_give_the_hypotheses_of_a_simple_search(void 
         assert_true(best[k].log_probability == plain.ended[k].sum);
       }
     }
+    BeamTimes t = beam_times(s.beam);
+    assert_true(t.encode >= 0 && t.step >= 0 && t.choose >= 0);
+    assert_true(t.encode + t.step + t.choose <= progress_clock() - start);
     close_searcher(&s);
   }
 }
@@ -433,44 +446,134 @@ static void test_beam_random_scores_give_the_hypotheses_of_a_simple_search(void 
 /* The best words are 0, end-of-sentence and 2, then 3; all others are much less likely. */
 static void test_sampling_draws_no_word_that_may_not_come_next(void **state) {
   (void)state;
+  enum { SAMPLES = 4 };
   static const struct {
     int32_t pad, bos, forced; /* forced: length of the output, or 0 */
     float value[3];           /* of the words 0, EOS, 2 */
     int32_t expected[2];
     size_t len;
+    int vocab, top_k;
+    size_t most; /* words that a row needs */
   } cases[] = {
-      {0, BOS, 2, {50, 50, 50}, {3, 3}, 2},  {0, BOS, 0, {50, 40, 50}, {0}, 0},
-      {0, BOS, 0, {50, -90, 50}, {3, 3}, 2}, {-1, BOS, 2, {50, 50, 50}, {0, 0}, 2},
-      {0, -1, 2, {50, 50, 50}, {2, 2}, 2},
+      {0, BOS, 2, {50, 50, 50}, {3, 3}, 2, VOCAB, 0, 4},
+      {0, BOS, 2, {50, 50, 50}, {3, 3}, 2, VOCAB, 1, 4},
+      {0, BOS, 2, {50, 50, 50}, {3, 3}, 2, VOCAB, 2, 5},
+      {0, BOS, 2, {50, 50, 50}, {3, 3}, 2, 5, 0, 4},
+      {0, BOS, 2, {50, 50, 50}, {3, 3}, 2, 5, 5, 5},
+      {0, BOS, 0, {50, 40, 50}, {0}, 0, VOCAB, 0, 4},
+      {0, BOS, 0, {50, 40, 50}, {0}, 0, VOCAB, 1, 4},
+      {0, BOS, 0, {50, -90, 50}, {3, 3}, 2, VOCAB, 0, 4},
+      {0, BOS, 0, {50, -90, 50}, {3, 3}, 2, VOCAB, 2, 5},
+      {-1, BOS, 2, {50, 50, 50}, {0, 0}, 2, VOCAB, 0, 4},
+      {-1, BOS, 2, {50, 50, 50}, {0, 0}, 2, VOCAB, 1, 4},
+      {0, -1, 2, {50, 50, 50}, {2, 2}, 2, VOCAB, 0, 4},
+      {0, -1, 2, {50, 50, 50}, {2, 2}, 2, VOCAB, 1, 4},
   };
-  for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
-    const int32_t wanted[] = {cases[i / 2].forced};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const int32_t wanted[] = {cases[i].forced};
     TransformerConfig ids = common;
-    BeamSpec spec = {.beam_size = 1, .max_length = 2, .extra_length = 30, .nbest = 1};
-    Hypothesis best[1];
+    BeamSpec spec = {.beam_size = SAMPLES, .max_length = 2, .extra_length = 30};
+    Hypothesis best[SAMPLES];
     Searcher s;
+    spec.nbest = SAMPLES;
     spec.is_sampling = true;
-    spec.sample = (SampleSpec){.temperature = 1, .top_k = i % 2};
-    ids.pad = cases[i / 2].pad;
-    ids.bos = cases[i / 2].bos;
+    spec.sample = (SampleSpec){.temperature = 1, .top_k = cases[i].top_k};
+    ids.vocab = cases[i].vocab;
+    ids.pad = cases[i].pad;
+    ids.bos = cases[i].bos;
     memset(&table, 0, sizeof table);
     table.words = 4;
-    memcpy(table.word[0], cases[i / 2].value, sizeof cases[i / 2].value);
+    memcpy(table.word[0], cases[i].value, sizeof cases[i].value);
     table.word[0][3] = -1;
     script.step = 0, script.steps = 1;
     OK(open_table(&s, &ids, &spec, 1));
     if (wanted[0]) beam_set_lengths(s.beam, wanted);
     OK(beam_search(s.beam, src, off, 1, best));
-    assert_words(&best[0], cases[i / 2].expected, cases[i / 2].len);
-    float each = cases[i / 2].len ? table.word[0][cases[i / 2].expected[0]] : 20;
-    assert_true(best[0].score == best[0].log_probability);
-    assert_true(best[0].log_probability == 2 * each);
-    assert_int_equal(table.most, 4);
+    float sum = cases[i].len ? 2 * table.word[0][cases[i].expected[0]] : cases[i].value[EOS];
+    for (int k = 0; k < SAMPLES; k++) {
+      assert_words(&best[k], cases[i].expected, cases[i].len);
+      assert_true(best[k].score == sum && best[k].log_probability == sum);
+    }
+    assert_int_equal(table.most, cases[i].most);
     close_searcher(&s);
   }
 }
 
+/* Each sample ends on its own, and depends on its index, the line and the position only. */
+static void test_samples_of_a_sentence_end_independently(void **state) {
+  (void)state;
+  enum { SAMPLES = 12, LONGEST = 4 };
+  BeamSpec spec = {.beam_size = SAMPLES,
+                   .max_length = LONGEST,
+                   .extra_length = 30,
+                   .nbest = SAMPLES,
+                   .is_sampling = true,
+                   .sample = {.temperature = 1, .seed = 3}};
+  static const uint64_t line[] = {77};
+  float logits[VOCAB];
+  Hypothesis best[SAMPLES];
+  Searcher s;
+  unsigned lengths = 0;
+  memset(&table, 0, sizeof table);
+  table.words = 5;
+  table.word[0][EOS] = 0.5f;
+  table.word[0][4] = -0.5f;
+  script.step = 0, script.steps = 1;
+  OK(open_table(&s, &common, &spec, 1));
+  beam_set_lines(s.beam, line);
+  OK(beam_search(s.beam, src, off, 1, best));
+  for (uint32_t k = 0; k < SAMPLES; k++) {
+    int32_t words[LONGEST];
+    uint32_t len = 0;
+    float sum = 0;
+    for (bool ends = false; !ends && len < LONGEST;) {
+      for (size_t i = 0; i < VOCAB; i++) logits[i] = get_score(0, 0, i);
+      logits[0] = logits[BOS] = -INFINITY;
+      size_t word = sample_draw(&spec.sample, sample_uniform(&spec.sample, line[0], k, len),
+                                logits, VOCAB, 0.5f);
+      sum += logits[word];
+      ends = word == EOS;
+      if (!ends) words[len++] = (int32_t)word;
+    }
+    assert_words(&best[k], words, len);
+    assert_true(best[k].score == sum && best[k].log_probability == sum);
+    lengths |= 1u << len;
+  }
+  assert_true((lengths & 3) == 3 && lengths > 3); /* some are empty, some end later */
+  close_searcher(&s);
+}
+
 /* ---- limits ---- */
+
+static Err fail_to_sync(const Backend *b) {
+  (void)b;
+  return err_set(ERR_WORK, "the device is lost");
+}
+
+static Err fail_to_get(const Backend *b, void *to, const void *from, size_t bytes) {
+  (void)b, (void)to, (void)from, (void)bytes;
+  return err_set(ERR_WORK, "the device is lost");
+}
+
+static void test_beam_lost_device_ends_the_search(void **state) {
+  (void)state;
+  BeamSpec spec = {.beam_size = 1, .max_length = 1, .extra_length = 1, .nbest = 1};
+  for (int i = 0; i < 2; i++) {
+    Backend backend;
+    Hypothesis best[1];
+    Searcher s;
+    OK(backend_cpu(&backend, 1, false));
+    backend.top_k = top_of_table;
+    if (i)
+      backend.get = fail_to_get;
+    else
+      backend.sync = fail_to_sync;
+    OK(open_searcher(&s, &common, &spec, 16, 1, backend));
+    assert_int_equal(beam_search(s.beam, src, off, 1, best), ERR_WORK);
+    assert_says("the device is lost");
+    close_searcher(&s);
+  }
+}
 
 static void test_beam_words_follow_from_the_lengths(void **state) {
   (void)state;
@@ -482,6 +585,7 @@ static void test_beam_words_follow_from_the_lengths(void **state) {
       {{.beam_size = 4, .extra_length = 6, .max_length = 9}, 24, 4, 33},
       {{.beam_size = 4, .extra_length = 6, .max_length = 3}, 24, 4, 9},
       {{.beam_size = 4, .extra_length = 6}, 10, 4, 33},
+      {{.beam_size = 4, .extra_length = 6}, 9, 4, 29},
       {{.beam_size = 4, .extra_length = 6}, 5, 4, 13},
       {{.beam_size = 4}, 24, 1, 1},
       {{.beam_size = 4, .extra_length = 6, .is_sampling = true}, 24, 4, 36},
@@ -523,6 +627,21 @@ static void test_sampling_from_more_words_than_the_device_selects_is_refused(voi
   close_searcher(&s);
 }
 
+static void test_beam_bytes_without_memory_is_an_error(void **state) {
+  (void)state;
+  TransformerConfig config = common;
+  BeamSpec spec = {.beam_size = 2, .nbest = 1};
+  Backend backend;
+  uint64_t bytes;
+  OK(backend_cpu(&backend, 1, false));
+  OK(transformer_preset(&config, "tiny"));
+  mem_fail_once(1);
+  Err err = beam_bytes(&config, &backend, &spec, 16, 1, 0, &bytes);
+  mem_fail_once(0);
+  assert_int_equal(err, ERR_WORK);
+  assert_says("out of memory");
+}
+
 static void test_beam_batch_larger_than_the_beam_is_refused(void **state) {
   (void)state;
   enum { ROWS = 16, SENTENCES = 2 };
@@ -560,9 +679,12 @@ int main(void) {
       cmocka_unit_test(test_beam_end_mark_counts_among_the_first_continuations),
       cmocka_unit_test(test_beam_random_scores_give_the_hypotheses_of_a_simple_search),
       cmocka_unit_test(test_sampling_draws_no_word_that_may_not_come_next),
+      cmocka_unit_test(test_samples_of_a_sentence_end_independently),
+      cmocka_unit_test(test_beam_lost_device_ends_the_search),
       cmocka_unit_test(test_beam_words_follow_from_the_lengths),
       cmocka_unit_test(test_beam_size_outside_1_to_64_is_refused),
       cmocka_unit_test(test_sampling_from_more_words_than_the_device_selects_is_refused),
+      cmocka_unit_test(test_beam_bytes_without_memory_is_an_error),
       cmocka_unit_test(test_beam_batch_larger_than_the_beam_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,14 @@
-/* Batches contain the ids of their pairs, for any number of loaders. */
+/* Batches contain the ids of their pairs, for any number of loaders. The manifest of a data set that
+ * cannot be written. */
+#include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -10,6 +16,7 @@
 #include "base/place.h"
 #include "base/rng.h"
 #include "data/batch.h"
+#include "data/manifest.h"
 #include "data/prepare.h"
 #include "support.h"
 
@@ -205,11 +212,93 @@ static void test_loader_reports_a_damaged_shard(void **state) {
   dataset_close(&d);
 }
 
+/* ---- the manifest ---- */
+
+static const ManifestEntry entry = {
+    .split = SPLIT_TRAIN,
+    .file = {.name = "train-00000.tok",
+             .pairs = 3,
+             .sha256 = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"},
+    .lines = 4,
+    .dropped = {[CLEAN_KEEP + 1] = 1}};
+
+static void test_manifest_full_disk_is_an_error_and_leaves_whole_lines(void **state) {
+  (void)state;
+  struct rlimit old, few;
+  uint64_t whole, after;
+  OK(manifest_append(at("manifest"), &entry));
+  OK(file_size(at("manifest"), &whole));
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+  signal(SIGXFSZ, SIG_IGN);
+  few = (struct rlimit){.rlim_cur = (rlim_t)whole + 10, .rlim_max = old.rlim_max};
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+  Err err = manifest_append(at("manifest"), &entry);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+  signal(SIGXFSZ, SIG_DFL);
+  assert_int_equal(err, ERR_WORK);
+  assert_says("cannot write");
+  assert_says(at("manifest"));
+  OK(file_size(at("manifest"), &after));
+  assert_int_equal(after, whole);
+}
+
+/* A line without its end is removed; if that fails, it is an error. */
+static void test_manifest_torn_line_that_cannot_be_removed_is_an_error(void **state) {
+  (void)state;
+  Str text = {0};
+  Meta meta = {0};
+  char path[64];
+  manifest_print(&entry, &text);
+  size_t whole = text.len;
+  str_addn(&text, text.s, 10);
+  OK(str_check(&text));
+  int fd = memfd_create("manifest", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  assert_true(fd >= 0);
+  assert_int_equal(write(fd, text.s, text.len), text.len);
+  assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  assert_int_equal(manifest_recover(path, &meta), ERR_WORK);
+  assert_says("cannot write");
+  assert_says(path);
+  meta_free(&meta);
+  close(fd);
+  /* The same file on a disk is truncated. */
+  uint64_t bytes;
+  OK(file_write(at("torn"), text.s, text.len));
+  OK(manifest_recover(at("torn"), &meta));
+  assert_int_equal(meta.split[SPLIT_TRAIN].shards, 1);
+  assert_int_equal(meta.split[SPLIT_TRAIN].lines, 4);
+  OK(file_size(at("torn"), &bytes));
+  assert_int_equal(bytes, whole);
+  meta_free(&meta);
+  str_free(&text);
+}
+
+/* Root may write any file, so the test gives up its rights if it has them. */
+static void test_manifest_torn_line_in_a_read_only_file_is_an_error(void **state) {
+  (void)state;
+  Meta meta = {0};
+  bool is_root = geteuid() == 0;
+  OK(file_write(at("locked"), "{", 1));
+  assert_int_equal(chmod(at("locked"), 0444), 0);
+  assert_int_equal(chmod(scratch, 0755), 0);
+  if (is_root && seteuid(65534) != 0) skip();
+  Err err = manifest_recover(at("locked"), &meta);
+  if (is_root) assert_int_equal(seteuid(0), 0);
+  assert_int_equal(err, ERR_WORK);
+  assert_says("cannot write");
+  assert_says(at("locked"));
+  meta_free(&meta);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_loaders_of_1_to_4_ranks_share_an_epoch),
       cmocka_unit_test(test_batch_is_padded_to_few_shapes),
       cmocka_unit_test(test_loader_reports_a_damaged_shard),
+      cmocka_unit_test(test_manifest_full_disk_is_an_error_and_leaves_whole_lines),
+      cmocka_unit_test(test_manifest_torn_line_that_cannot_be_removed_is_an_error),
+      cmocka_unit_test(test_manifest_torn_line_in_a_read_only_file_is_an_error),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -490,6 +490,184 @@ static void test_validation_batches_have_all_texts_in_order(void **state) {
   dataset_close(&d);
 }
 
+/* ---- shards that do not belong to the data set ---- */
+
+#define SHA "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define BAD "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
+
+enum { COLUMNS = 5, COLUMN_VOCAB = 100 };
+
+#define IDS_COLUMN \
+  { .name = "ids", .kind = SHARD_IDS, .vocab = COLUMN_VOCAB, .tokenizer_sha256 = SHA }
+#define SEGMENT_COLUMN \
+  { .name = "segment", .kind = SHARD_LABEL, .vocab = SHARD_LONGEST + 1 }
+#define LABEL_COLUMN \
+  { .name = "label", .kind = SHARD_LABEL, .vocab = 3 }
+#define LABELS_COLUMN \
+  { .name = "labels", .kind = SHARD_IDS, .vocab = 6, .tokenizer_sha256 = SHA }
+#define VALUE_COLUMN(n) \
+  { .name = "value-" #n, .kind = SHARD_FLOAT }
+
+/* Writes an empty shard with these columns and opens it. */
+static void open_columns(Shard *s, const ShardColumnSpec *column) {
+  ShardBuilder b;
+  uint64_t bytes;
+  char hex[65];
+  size_t n = 0;
+  while (n < COLUMNS && column[n].name) n++;
+  OK(shard_begin(&b, column, n));
+  OK(shard_write(&b, at("columns.tok"), &bytes, hex));
+  OK(shard_open(s, at("columns.tok")));
+}
+
+/* A data set with three classes, labels or values. */
+static void make_meta(Meta *m, MetaClassify *c, LabelKind kind, size_t texts) {
+  *c = (MetaClassify){.kind = kind, .labels = 3, .texts = texts};
+  snprintf(c->label_file.sha256, sizeof c->label_file.sha256, SHA);
+  *m = (Meta){.vocab = COLUMN_VOCAB, .max_tokens = 8, .classify = c};
+  snprintf(m->tokenizer_sha256, sizeof m->tokenizer_sha256, SHA);
+}
+
+static void test_shard_without_the_columns_of_the_data_set_is_refused(void **state) {
+  (void)state;
+  static const struct {
+    LabelKind kind;
+    size_t texts;
+    ShardColumnSpec column[COLUMNS];
+    const char *words; /* NULL: it belongs to the data set */
+  } cases[] = {
+      {LABEL_CLASS, 1, {IDS_COLUMN, LABEL_COLUMN}, NULL},
+      {LABEL_CLASS, 2, {IDS_COLUMN, SEGMENT_COLUMN, LABEL_COLUMN}, NULL},
+      {LABEL_MULTI, 1, {IDS_COLUMN, LABELS_COLUMN}, NULL},
+      {LABEL_NUMBER, 1, {IDS_COLUMN, VALUE_COLUMN(0), VALUE_COLUMN(1), VALUE_COLUMN(2)}, NULL},
+      {LABEL_CLASS, 1, {LABEL_COLUMN}, "column 'ids' is missing or differs"},
+      {LABEL_CLASS, 1, {IDS_COLUMN}, "column 'label' is missing or differs"},
+      {LABEL_CLASS, 2, {IDS_COLUMN, LABEL_COLUMN}, "column 'segment' is missing or differs"},
+      {LABEL_MULTI, 1, {IDS_COLUMN}, "column 'labels' is missing or differs"},
+      {LABEL_NUMBER,
+       1,
+       {IDS_COLUMN, VALUE_COLUMN(0), VALUE_COLUMN(1)},
+       "column 'value-2' is missing or differs"},
+      {LABEL_CLASS,
+       1,
+       {{.name = "ids", .kind = SHARD_IDS, .vocab = 101, .tokenizer_sha256 = SHA},
+        LABEL_COLUMN},
+       "column 'ids' is missing or differs"},
+      {LABEL_CLASS,
+       1,
+       {{.name = "ids", .kind = SHARD_IDS, .vocab = 100, .tokenizer_sha256 = BAD},
+        LABEL_COLUMN},
+       "column 'ids' is missing or differs"},
+      {LABEL_CLASS,
+       1,
+       {{.name = "ids", .kind = SHARD_LABEL, .vocab = 100}, LABEL_COLUMN},
+       "column 'ids' is missing or differs"},
+      {LABEL_CLASS,
+       1,
+       {IDS_COLUMN, {.name = "label", .kind = SHARD_LABEL, .vocab = 4}},
+       "column 'label' is missing or differs"},
+      {LABEL_CLASS,
+       1,
+       {IDS_COLUMN, {.name = "label", .kind = SHARD_FLOAT}},
+       "column 'label' is missing or differs"},
+      {LABEL_CLASS,
+       2,
+       {IDS_COLUMN, {.name = "segment", .kind = SHARD_LABEL, .vocab = 9}, LABEL_COLUMN},
+       "column 'segment' is missing or differs"},
+      {LABEL_MULTI,
+       1,
+       {IDS_COLUMN, {.name = "labels", .kind = SHARD_IDS, .vocab = 3, .tokenizer_sha256 = SHA}},
+       "column 'labels' is missing or differs"},
+      {LABEL_MULTI,
+       1,
+       {IDS_COLUMN, {.name = "labels", .kind = SHARD_IDS, .vocab = 6, .tokenizer_sha256 = BAD}},
+       "column 'labels' is missing or differs"},
+      {LABEL_NUMBER,
+       1,
+       {IDS_COLUMN,
+        VALUE_COLUMN(0),
+        VALUE_COLUMN(1),
+        {.name = "value-2", .kind = SHARD_LABEL, .vocab = 2}},
+       "column 'value-2' is missing or differs"},
+      {LABEL_CLASS,
+       1,
+       {IDS_COLUMN, LABEL_COLUMN, VALUE_COLUMN(0)},
+       "required column 'value-0', which this trireme does not use"},
+      {LABEL_CLASS,
+       1,
+       {IDS_COLUMN, LABEL_COLUMN, SEGMENT_COLUMN},
+       "required column 'segment', which this trireme does not use"},
+      {LABEL_CLASS,
+       1,
+       {IDS_COLUMN, LABEL_COLUMN, {.name = "note", .kind = SHARD_FLOAT, .is_optional = true}},
+       NULL},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Shard s;
+    Meta m;
+    MetaClassify c;
+    open_columns(&s, cases[i].column);
+    make_meta(&m, &c, cases[i].kind, cases[i].texts);
+    Err err = text_shard_check(&s, &m);
+    if (!cases[i].words && err) fail_msg("case %zu: %s", i, err_message());
+    if (cases[i].words) {
+      if (!err) fail_msg("case %zu is accepted", i);
+      assert_says(at("columns.tok"));
+      assert_says(cases[i].words);
+    }
+    shard_close(&s);
+  }
+}
+
+/* The data set has texts of at most 8 tokens; the caller has room for 7. */
+static void test_shard_example_out_of_bounds_is_refused(void **state) {
+  (void)state;
+  static const int32_t ids[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  static const struct {
+    size_t tokens;
+    int32_t segment;
+    uint32_t max_tokens;
+    const char *words;
+  } cases[] = {{7, 7, 8, NULL},
+               {1, 1, 8, NULL},
+               {7, 1, 7, NULL},
+               {0, 1, 8, "example 0 has no tokens, or more than expected"},
+               {8, 1, 8, "example 0 has no tokens, or more than expected"},
+               {7, 1, 6, "example 0 has no tokens, or more than expected"},
+               {7, 0, 8, "example 0 has a first text that is longer than both texts"},
+               {7, 8, 8, "example 0 has a first text that is longer than both texts"}};
+  static const ShardColumnSpec column[] = {IDS_COLUMN, SEGMENT_COLUMN, LABEL_COLUMN};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ShardBuilder b;
+    Shard s;
+    Meta m;
+    MetaClassify c;
+    int32_t out[7], label = 2;
+    uint32_t tokens, first;
+    uint64_t bytes;
+    char hex[65];
+    OK(shard_begin(&b, column, 3));
+    OK(shard_add(&b,
+                 (ShardValues[]){{ids, cases[i].tokens}, {&cases[i].segment, 1}, {&label, 1}}));
+    OK(shard_write(&b, at("example.tok"), &bytes, hex));
+    OK(shard_open(&s, at("example.tok")));
+    make_meta(&m, &c, LABEL_CLASS, 2);
+    m.max_tokens = cases[i].max_tokens;
+    Err err = text_shard_ids(&s, &m, 0, out, 7, &tokens, &first);
+    if (cases[i].words) {
+      assert_int_equal(err, ERR_WORK);
+      assert_says(at("example.tok"));
+      assert_says(cases[i].words);
+    } else {
+      if (err) fail_msg("case %zu: %s", i, err_message());
+      assert_int_equal(tokens, cases[i].tokens);
+      assert_int_equal(first, cases[i].segment);
+      assert_memory_equal(out, ids, tokens * sizeof *ids);
+    }
+    shard_close(&s);
+  }
+}
+
 static void test_prepare_without_memory_makes_no_data_set(void **state) {
   (void)state;
   Meta meta;
@@ -503,10 +681,14 @@ static void test_prepare_without_memory_makes_no_data_set(void **state) {
   s.share[SPLIT_TEST] = 0.2;
   s.threads = 1;
   for (uint64_t n = 1;; n += 1 + n / 16) {
+    uint64_t before = mem_count();
     mem_fail_once(n);
     Err err = prepare_classify(&s, &meta);
     mem_fail_once(0);
-    if (!err) break;
+    if (!err) {
+      assert_true(mem_count() - before < n); /* no allocation failed */
+      break;
+    }
     assert_false(file_exists(out));
     OK(file_remove_all(partial)); /* finished shards are kept for --resume */
   }
@@ -535,6 +717,8 @@ int main(void) {
       cmocka_unit_test(test_epoch_has_every_text_once),
       cmocka_unit_test(test_loaders_of_ranks_have_batches_of_one_process),
       cmocka_unit_test(test_validation_batches_have_all_texts_in_order),
+      cmocka_unit_test(test_shard_without_the_columns_of_the_data_set_is_refused),
+      cmocka_unit_test(test_shard_example_out_of_bounds_is_refused),
       cmocka_unit_test(test_prepare_without_memory_makes_no_data_set),
   };
   return cmocka_run_group_tests(tests, make_set, remove_scratch);

@@ -296,6 +296,37 @@ static void test_model_two_normalizers_are_refused(void **state) {
   assert_model(&model, "damaged at byte");
 }
 
+/* The rules of the denormalizer (field 5) are checked like those of the normalizer (field 3); other
+ * fields of both are skipped. */
+static void test_model_denormalizer_rules_are_checked(void **state) {
+  (void)state;
+  static Charsmap c;
+  const size_t whole = 4 + sizeof c.unit + 4;
+  static const char number[] = {3 << 3, 1}, name[] = "name";
+  make_rules(&c, 3);
+  for (int part = 3; part <= 5; part += 2) {
+    for (int is_whole = 0; is_whole < 2; is_whole++) {
+      Str model, spec = {0};
+      begin_model(&model);
+      add_field(&spec, 1, name, 4);
+      str_addn(&spec, number, 2);
+      add_field(&spec, 2, &c, is_whole ? whole : whole - 1); /* without the last NUL */
+      add_field(&model, part, spec.s, spec.len);
+      assert_model(&model, is_whole ? NULL : "is not a usable SentencePiece model");
+      str_free(&spec);
+    }
+  }
+}
+
+static void test_model_denormalizer_that_is_truncated_is_refused(void **state) {
+  (void)state;
+  static const char spec[] = {2 << 3 | 2, 9, 'x'}; /* has 1 of 9 bytes */
+  Str model;
+  begin_model(&model);
+  add_field(&model, 5, spec, sizeof spec);
+  assert_model(&model, "damaged at byte");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_wordcache_word_is_found_again),
@@ -318,6 +349,8 @@ int main(void) {
       cmocka_unit_test(test_pieces_65_user_defined_matches_are_refused),
       cmocka_unit_test(test_pieces_eos_outside_is_refused),
       cmocka_unit_test(test_model_two_normalizers_are_refused),
+      cmocka_unit_test(test_model_denormalizer_rules_are_checked),
+      cmocka_unit_test(test_model_denormalizer_that_is_truncated_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

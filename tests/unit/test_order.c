@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "data/order.h"
 #include "data/order_file.h"
+#include "data/shard.h"
 #include "support.h"
 
 /* Draws lengths like those of real sentences: roughly log-normal, with correlated sides. */
@@ -161,6 +162,61 @@ static void test_order_batches_are_full(void **state) {
   }
   order_close(&o);
   mem_free(l.len);
+}
+
+/* Returns a hash of the slots of a plan. */
+static uint64_t hash_plan(const WindowPlan *w) {
+  uint64_t hash = rng_hash(w->slot_begin, (w->per_chunk + 1) * sizeof *w->slot_begin, 1);
+  hash = rng_mix(hash, rng_hash(w->slot_class, w->strata * sizeof *w->slot_class, 2));
+  hash = rng_mix(hash, rng_hash(w->slot_ordinal, w->strata * sizeof *w->slot_ordinal, 3));
+  hash = rng_mix(hash, rng_hash(w->class_begin, (w->classes + 1) * sizeof *w->class_begin, 4));
+  return rng_mix(hash, rng_hash(w->class_stratum, w->strata * sizeof *w->class_stratum, 5));
+}
+
+/* A run that is resumed by a later version must have the same batches, so the plans of these lengths
+ * never change. */
+static void test_plan_of_given_lengths_never_changes(void **state) {
+  (void)state;
+  static const struct {
+    uint64_t pairs;
+    uint32_t longest, capacity;
+    uint64_t chunks;
+    uint32_t per_chunk, strata, most_sentences, classes;
+    uint64_t hash, batch; /* of the plan; of a batch */
+  } cases[] = {
+      {7, 9, 10, 1, 4, 7, 2, 6, 0x4f63a0fc0ff1d33a, 0x3494b44cbd2bb7ee},
+      {1000, 30, 31, 1, 350, 1000, 3, 179, 0xe4008e2772bddd1e, 0x75e1021e2052addb},
+      {5000, 40, 512, 1, 132, 5000, 38, 468, 0xbbd453ebe0c101f0, 0x827f3fd7611e3596},
+      {9000, 40, 300, 1, 413, 9000, 22, 560, 0xedcf5acf15e6e304, 0x6424fcac38176c7c},
+      {20011, 60, 100000, 1, 4, 20011, 5007, 1141, 0x6ba3080fdd304e8d, 0x35faca263fdd6bc2},
+      {30000, 20, 16384, 3, 5, 10000, 2001, 218, 0x3870002c9b0d5128, 0x49b5861a88d0f929},
+      {50000, 100, 4096, 3, 125, 16667, 135, 2245, 0x657fe02222ef9627, 0xc8f9085788a4622d},
+      {150000, 60, 2048, 11, 128, 13637, 108, 1141, 0xf82512ca733426fa, 0x526cd9cacf78d6f9},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Lengths l = make_lengths(cases[i].pairs, cases[i].longest, i);
+    Order o;
+    OrderPlan plan;
+    uint64_t *pairs;
+    uint32_t n;
+    open_order(&o, &l);
+    OK(order_plan(&plan, &o, cases[i].capacity));
+    const WindowPlan *w = &plan.window[0];
+    OK(mem_alloc(&pairs, plan.most_sentences, sizeof *pairs));
+    OK(order_batch(&o, &plan, 42, 1, plan.batches / 2, pairs, &n));
+    uint64_t batch = rng_hash(pairs, n * sizeof *pairs, 6);
+    assert_int_equal(w->chunks, cases[i].chunks);
+    assert_int_equal(w->per_chunk, cases[i].per_chunk);
+    assert_int_equal(w->strata, cases[i].strata);
+    assert_int_equal(w->most_sentences, cases[i].most_sentences);
+    assert_int_equal(w->classes, cases[i].classes);
+    assert_int_equal(hash_plan(w), cases[i].hash);
+    assert_int_equal(batch, cases[i].batch);
+    mem_free(pairs);
+    order_plan_free(&plan);
+    order_close(&o);
+    mem_free(l.len);
+  }
 }
 
 /* The same number must give the same batch, from any plan of the same file. */
@@ -585,6 +641,160 @@ static void test_order_nonexistent_pair_is_refused_with_offset(void **state) {
   refuse_field(offset, 4, 200, byte);
 }
 
+/* ---- exact limits of the fields ---- */
+
+typedef struct {
+  size_t offset, bytes;
+  uint64_t value;
+} Patch;
+
+enum { PATCHES = 3, SHORTEST = sizeof(OrderHeader2) };
+
+/* Source and target tokens of the pairs of one window: three cells, from byte CELLS in format 2. */
+static uint32_t few[][2] = {{3, 1}, {5, 1}, {3, 2}, {5, 1}, {3, 1}, {5, 1}};
+enum { FEW = 6, CELLS = sizeof(OrderHeader2) + sizeof(OrderEntry) };
+#define CELL(i, field) \
+  CELLS + (i) * sizeof(OrderCell) + offsetof(OrderCell, field), sizeof(((OrderCell *)0)->field)
+#define TARGET(i) CELLS + (i) * sizeof(OrderCell) + 2, 2 /* len[1] of a cell */
+#define SOURCE(i) CELLS + (i) * sizeof(OrderCell), 2
+
+/* Writes the file of `few` pairs with changed fields and valid checksums; its size is `cut` smaller,
+ * then without checksums. */
+static Err open_patched(uint32_t format, const Patch *patch, size_t cut) {
+  static uint8_t file[1024];
+  Lengths l = {.len = few, .pairs = FEW};
+  Str whole = {0};
+  Order o;
+  open_order(&o, &l);
+  size_t payload = o.file.payload;
+  order_close(&o);
+  OK(place_read_all(at("t.order"), sizeof file, &whole));
+  memcpy(file, whole.s, whole.len);
+  str_free(&whole);
+  if (format == 1) {
+    OrderHeader1 h = {.magic = ORDER_MAGIC, .version = 1, .pairs = FEW, .cells = 3};
+    h.payload = payload - sizeof(OrderEntry);
+    memmove(file + sizeof h, file + CELLS, payload - CELLS);
+    memcpy(file, &h, sizeof h);
+    payload = h.payload;
+  }
+  for (size_t i = 0; i < PATCHES && patch[i].bytes; i++)
+    memcpy(file + patch[i].offset, &patch[i].value, patch[i].bytes);
+  size_t size = cut ? cut : fuzz_seal(file, payload);
+  Err err = order_open(&o, fuzz_file(file, size));
+  order_close(&o);
+  return err;
+}
+
+#define HEADER1(field) offsetof(OrderHeader1, field), sizeof(((OrderHeader1 *)0)->field)
+#define MOST           ((uint64_t)ORDER_WINDOW_PAIRS)
+#define OUT_OF_ORDER   ": lengths out of order"
+#define OUTSIDE        "at byte 64: a window outside the file"
+
+static void test_order_fields_have_exact_limits(void **state) {
+  (void)state;
+  static const struct {
+    uint32_t format;
+    Patch patch[PATCHES];
+    const char *words; /* NULL: is accepted */
+    size_t size;       /* of the file; 0: whole */
+  } cases[] = {
+      {2, {{0}}, NULL, 0},
+      {1, {{0}}, NULL, 0},
+      /* cells, sorted by source, then by target */
+      {2, {{TARGET(1), 1}}, "at byte 104" OUT_OF_ORDER, 0},
+      {2, {{TARGET(1), 0}}, "at byte 104" OUT_OF_ORDER, 0},
+      {2, {{SOURCE(2), 2}}, "at byte 112" OUT_OF_ORDER, 0},
+      {2, {{SOURCE(2), 3}}, "at byte 112" OUT_OF_ORDER, 0},
+      {2, {{SOURCE(2), 3}, {TARGET(2), 2}}, "at byte 112" OUT_OF_ORDER, 0},
+      {2, {{SOURCE(2), 3}, {TARGET(2), 3}}, NULL, 0},
+      {2, {{SOURCE(2), SHARD_LONGEST}}, NULL, 0},
+      {2, {{SOURCE(2), SHARD_LONGEST + 1}}, "at byte 112" OUT_OF_ORDER, 0},
+      {2, {{TARGET(1), SHARD_LONGEST}}, NULL, 0},
+      {2, {{TARGET(1), SHARD_LONGEST + 1}}, "at byte 104" OUT_OF_ORDER, 0},
+      {2, {{CELL(0, count), 0}, {CELL(1, count), 3}}, "at byte 96" OUT_OF_ORDER, 0},
+      {2, {{CELL(2, count), 4}}, "at byte 96: the lengths of this window count 7 pairs", 0},
+      {2, {{CELL(2, count), 2}}, "count 5 pairs, it has 6", 0},
+      /* windows */
+      {2, {{FIELD(0, pairs), 0}}, OUTSIDE, 0},
+      {2, {{FIELD(0, pairs), 5}, {HEADER(pairs), 5}}, "count 6 pairs, it has 5", 0},
+      {2, {{FIELD(0, pairs), 7}}, OUTSIDE, 0},
+      {2, {{FIELD(0, cells), 0}}, OUTSIDE, 0},
+      {2, {{FIELD(0, cells), 4}}, OUTSIDE, 0},
+      {2, {{FIELD(0, cells), 2}, {FIELD(0, pairs), 1}}, OUTSIDE, 0},
+      {2, {{FIELD(0, cells), 2}, {FIELD(0, pairs), 2}}, "count 3 pairs, it has 2", 0},
+      {2, {{FIELD(0, primary), 1}}, "at byte 112" OUT_OF_ORDER, 0},
+      {2, {{FIELD(0, primary), 2}}, OUTSIDE, 0},
+      {2, {{FIELD(0, offset), CELLS - 8}}, "at byte 64: a window that overlaps another", 0},
+      {2, {{FIELD(0, offset), CELLS + 4}, {FIELD(0, cells), 1}}, OUTSIDE, 0},
+      {2, {{FIELD(0, offset), CELLS + 8}, {FIELD(0, cells), 2}}, "count 4 pairs, it has 6", 0},
+      {2, {{FIELD(0, offset), CELLS + 8}}, OUTSIDE, 0},
+      {2, {{FIELD(0, offset), (uint64_t)1 << 40}}, OUTSIDE, 0},
+      {2, {{HEADER(pairs), 5}}, "damaged header", 0},
+      {2, {{HEADER(pairs), 7}}, "damaged header", 0},
+      {2, {{HEADER(windows), 0}}, "damaged header", 0},
+      {2, {{HEADER(windows), 3}}, "damaged header", 0},
+      {2, {{HEADER(payload), CELLS - 1}}, "damaged header", 0},
+      {2, {{HEADER(payload), CELLS}}, " bytes, but its header requires", 0},
+      {2, {{HEADER(payload), 1 << 30}, {HEADER(windows), ORDER_WINDOWS_MAX}}, "requires", 0},
+      {2, {{HEADER(payload), 1 << 30}, {HEADER(windows), ORDER_WINDOWS_MAX + 1}}, "header", 0},
+      {2, {{HEADER(required_flags), 1}}, "unknown required flags 0x1", 0},
+      /* format 1 */
+      {1,
+       {{HEADER1(pairs), 0}, {HEADER1(cells), 0}, {HEADER1(payload), 64}},
+       "has a damaged header (byte 0)",
+       0},
+      {1, {{HEADER1(pairs), MOST}, {HEADER1(payload), 64 + 3 * 8 + 4 * MOST}}, "requires", 0},
+      {1,
+       {{HEADER1(pairs), MOST + 1}, {HEADER1(payload), 64 + 3 * 8 + 4 * (MOST + 1)}},
+       "has a damaged header (byte 0)",
+       0},
+      {1, {{HEADER1(cells), 6}, {HEADER1(payload), 64 + 6 * 8 + 4 * 6}}, "requires", 0},
+      {1,
+       {{HEADER1(cells), 7}, {HEADER1(payload), 64 + 7 * 8 + 4 * 6}},
+       "has a damaged header (byte 0)",
+       0},
+      {1, {{HEADER1(payload), 64 + 3 * 8 + 4 * 6 + 1}}, "has a damaged header (byte 0)", 0},
+      {1, {{HEADER1(payload), 64 + 3 * 8 + 4 * 6 - 1}}, "has a damaged header (byte 0)", 0},
+      {1, {{HEADER1(primary), 2}}, "at byte 0: a window outside the file", 0},
+      /* the file */
+      {2, {{0}}, "is not an order file: wrong first bytes", SHORTEST - 1},
+      {2, {{0, 1, 'X'}}, "is not an order file: wrong first bytes", 0},
+      {2,
+       {{HEADER(version), 3}},
+       "format 3 (byte 8), this trireme reads 1 and 2; it was",
+       SHORTEST},
+      {2, {{HEADER(version), 0}}, "reads 1 and 2; prepare the data set again", 0},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Err err = open_patched(cases[i].format, cases[i].patch, cases[i].size);
+    if (!cases[i].words && err) fail_msg("case %zu: %s", i, err_message());
+    if (!cases[i].words) continue;
+    if (!err) fail_msg("case %zu is accepted", i);
+    assert_int_equal(err, ERR_WORK);
+    if (!strstr(err_message(), cases[i].words)) fail_msg("case %zu: %s", i, err_message());
+  }
+}
+
+/* A batch must hold the longest sentence with its end mark. The second side of texts is empty. */
+static void test_plan_capacity_of_the_longest_sentence_is_enough(void **state) {
+  (void)state;
+  static uint32_t pairs[][2] = {{3, 1}, {2, 6}, {1, 1}}, texts[][2] = {{3, 0}, {6, 0}, {1, 0}};
+  for (int i = 0; i < 2; i++) {
+    Lengths l = {.len = i ? texts : pairs, .pairs = 3};
+    Order o;
+    OrderPlan plan;
+    open_order(&o, &l);
+    assert_int_equal(order_plan(&plan, &o, 6), ERR_USAGE);
+    assert_says(i ? "cannot hold the longest text, 7 tokens; give --batch-tokens 7 or more"
+                  : "the longest sentence, 7 tokens with its end mark; give --batch-tokens 7");
+    OK(order_plan(&plan, &o, 7));
+    check_epoch(&o, &l, &plan, 1, 0);
+    order_plan_free(&plan);
+    order_close(&o);
+  }
+}
+
 static void test_order_write_refuses_an_empty_window(void **state) {
   (void)state;
   Lengths l = make_lengths(10, 20, 2);
@@ -602,6 +812,7 @@ int main(void) {
       cmocka_unit_test(test_order_gives_every_pair_once),
       cmocka_unit_test(test_order_plan_of_several_windows_is_that_of_each_alone),
       cmocka_unit_test(test_order_batches_are_full),
+      cmocka_unit_test(test_plan_of_given_lengths_never_changes),
       cmocka_unit_test(test_order_same_seed_and_epoch_give_the_same_batches),
       cmocka_unit_test(test_order_other_seed_gives_other_batches),
       cmocka_unit_test(test_order_other_epoch_gives_other_batches),
@@ -620,6 +831,8 @@ int main(void) {
       cmocka_unit_test(test_order_wrong_sum_of_lengths_is_refused_with_offset),
       cmocka_unit_test(test_order_overlapping_windows_are_refused),
       cmocka_unit_test(test_order_nonexistent_pair_is_refused_with_offset),
+      cmocka_unit_test(test_order_fields_have_exact_limits),
+      cmocka_unit_test(test_plan_capacity_of_the_longest_sentence_is_enough),
       cmocka_unit_test(test_order_write_refuses_an_empty_window),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

@@ -508,6 +508,386 @@ static void test_shard_wrong_name_is_refused(void **state) {
   refuse_field(name, 8, 0x656372756f73, "appears twice"); /* the name "source" as an integer */
 }
 
+/* ---- exact limits of the fields ---- */
+
+/* What a value of a patch is added to. */
+typedef enum { ZERO, PAYLOAD, SOURCE, LABEL, WEIGHT, INDEX } Base;
+
+typedef struct {
+  size_t offset, bytes;
+  Base base;
+  uint64_t value;
+} Patch;
+
+enum {
+  PATCHES = 3,
+  EXAMPLES = 40,
+  ENTRY = sizeof(ShardEntry),
+  DIRECTORY = sizeof(ShardHeader2),
+  END = DIRECTORY + 4 * ENTRY /* of the directory */
+};
+
+static void apply_patches(uint8_t *file, size_t payload, const Patch *patch) {
+  ShardEntry e[4];
+  memcpy(e, file + DIRECTORY, sizeof e);
+  const uint64_t base[] = {[PAYLOAD] = payload,
+                           [SOURCE] = e[0].offset,
+                           [LABEL] = e[2].offset,
+                           [WEIGHT] = e[3].offset,
+                           [INDEX] = e[0].index};
+  for (size_t i = 0; i < PATCHES && patch[i].bytes; i++) {
+    uint64_t value = base[patch[i].base] + patch[i].value;
+    memcpy(file + patch[i].offset, &value, patch[i].bytes);
+  }
+}
+
+/* Opens a file with valid checksums at a path that fuzz_file returns. */
+static Err open_bytes(uint8_t *file, size_t payload) {
+  Shard s;
+  size_t size = fuzz_seal(file, payload);
+  Err err = shard_open(&s, fuzz_file(file, size));
+  shard_close(&s);
+  free(file);
+  return err;
+}
+
+#define NAME(c)       DIRECTORY + (c)*ENTRY
+#define AT(c, field)  DIRECTORY + (c)*ENTRY + offsetof(ShardEntry, field)
+#define DAMAGED       "has a damaged header (byte 0)"
+#define OUTSIDE       "has values outside the file"
+#define INDEX_OUTSIDE "has an index outside the file or inside its values"
+
+static void test_shard_fields_have_exact_limits(void **state) {
+  (void)state;
+  static const struct {
+    Patch patch[PATCHES];
+    const char *words; /* NULL: is accepted */
+    size_t byte;       /* that the error names; 0: none */
+  } cases[] = {
+      {{{0}}, NULL, 0},
+      /* header */
+      {{{HEADER(columns), ZERO, SHARD_COLUMNS_MAX}}, DAMAGED, 0},
+      {{{HEADER(columns), ZERO, SHARD_COLUMNS_MAX + 1}}, "65 columns, possible are 1 to 64", 0},
+      {{{HEADER(block), ZERO, CHECKED_BLOCK - 1}}, DAMAGED, 0},
+      {{{HEADER(entry_bytes), ZERO, ENTRY - 8}}, DAMAGED, 0},
+      {{{HEADER(entry_bytes), ZERO, ENTRY + 4}, {HEADER(payload), ZERO, 1 << 20}}, DAMAGED, 0},
+      {{{HEADER(entry_bytes), ZERO, CHECKED_BLOCK},
+        {HEADER(payload), ZERO, DIRECTORY + 4 * CHECKED_BLOCK}},
+       "bytes, but its header requires",
+       0},
+      {{{HEADER(entry_bytes), ZERO, CHECKED_BLOCK + 8}, {HEADER(payload), ZERO, 1 << 20}},
+       DAMAGED,
+       0},
+      {{{HEADER(directory), ZERO, DIRECTORY - 8}}, DAMAGED, 0},
+      {{{HEADER(directory), ZERO, DIRECTORY + 4}}, DAMAGED, 0},
+      {{{HEADER(directory), PAYLOAD, 8}}, DAMAGED, 0},
+      {{{HEADER(payload), ZERO, END - 1}}, DAMAGED, 0},
+      {{{HEADER(payload), ZERO, END}}, "bytes, but its header requires", 0},
+      {{{HEADER(version), ZERO, 0}}, "reads 1 and 2; prepare the data set again", 0},
+      /* elements and values */
+      {{{FIELD(0, vocabulary), ZERO, INT32_MAX}}, NULL, 0},
+      {{{FIELD(0, vocabulary), ZERO, (uint64_t)INT32_MAX + 1}},
+       "vocabulary of 2147483648",
+       AT(0, element_bytes)},
+      {{{FIELD(3, vocabulary), ZERO, 1}}, "vocabulary of 1", AT(3, element_bytes)},
+      {{{FIELD(0, kind), ZERO, SHARD_FLOAT}}, "of kind 3", AT(0, element_bytes)},
+      {{{FIELD(3, offset), WEIGHT, 4}}, OUTSIDE, AT(3, offset)},
+      {{{FIELD(3, offset), ZERO, END - 8}}, OUTSIDE, AT(3, offset)},
+      {{{FIELD(3, length), ZERO, 2}}, OUTSIDE, AT(3, offset)},
+      {{{FIELD(3, length), ZERO, 4 * EXAMPLES - 4}},
+       "does not have one value for each example",
+       AT(3, length)},
+      {{{FIELD(3, index), ZERO, 8}}, "does not have one value for each", AT(3, length)},
+      {{{FIELD(3, place), ZERO, 1}}, "does not have one value for each", AT(3, length)},
+      {{{FIELD(3, members), ZERO, 2}}, "does not have one value for each", AT(3, length)},
+      {{{FIELD(0, length), PAYLOAD, 0}}, OUTSIDE, AT(0, offset)},
+      /* groups */
+      {{{FIELD(1, members), ZERO, SHARD_MEMBERS_MAX}}, INDEX_OUTSIDE, AT(1, index)},
+      {{{FIELD(1, members), ZERO, SHARD_MEMBERS_MAX + 1}}, "invalid position", AT(1, place)},
+      {{{FIELD(1, place), ZERO, 2}}, "invalid position", AT(1, place)},
+      {{{FIELD(0, index), INDEX, 4}}, INDEX_OUTSIDE, AT(0, index)},
+      {{{FIELD(0, index), SOURCE, 0}}, INDEX_OUTSIDE, AT(0, index)},
+      {{{FIELD(0, index), ZERO, END - 8}}, INDEX_OUTSIDE, AT(0, index)},
+      /* columns among each other: label has 80 bytes */
+      {{{FIELD(3, offset), LABEL, 24}}, "shares bytes with another column", AT(3, name)},
+      {{{FIELD(3, offset), LABEL, 72}}, "shares bytes with another column", AT(3, name)},
+      {{{FIELD(3, offset), INDEX, 8}}, "shares bytes with another column", AT(3, name)},
+      {{{NAME(0), 32, ZERO, 0}}, "has no valid name", AT(0, name)},
+      {{{NAME(3), 8, ZERO, 0x6c6562616c}}, "column 'label' appears twice", AT(3, name)},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char byte[48];
+    size_t payload;
+    uint8_t *file = make_bytes(&payload);
+    if (cases[i].patch[0].bytes == 32)
+      memset(file + NAME(0), 'x', 32);
+    else
+      apply_patches(file, payload, cases[i].patch);
+    Err err = open_bytes(file, payload);
+    if (!cases[i].words && err) fail_msg("case %zu: %s", i, err_message());
+    if (!cases[i].words) continue;
+    if (!err) fail_msg("case %zu is accepted", i);
+    if (!strstr(err_message(), cases[i].words)) fail_msg("case %zu: %s", i, err_message());
+    snprintf(byte, sizeof byte, "is damaged at byte %zu: ", cases[i].byte);
+    if (cases[i].byte && !strstr(err_message(), byte))
+      fail_msg("case %zu: %s", i, err_message());
+  }
+}
+
+/* An index that is as long as the payload, and longer ones. */
+static void test_shard_index_longer_than_the_file_is_refused(void **state) {
+  (void)state;
+  for (uint64_t more = 0; more < 2; more++) {
+    size_t payload;
+    uint8_t *file = make_bytes(&payload);
+    uint64_t examples = payload / 8 + more;
+    memcpy(file + offsetof(ShardHeader2, examples), &examples, sizeof examples);
+    assert_int_equal(open_bytes(file, payload), ERR_WORK);
+    assert_says("column 'source' " INDEX_OUTSIDE);
+  }
+}
+
+/* Columns without values may have any offset. */
+static void test_shard_empty_column_inside_another_is_accepted(void **state) {
+  (void)state;
+  size_t payload;
+  uint8_t *file = make_bytes(&payload);
+  static const Patch patch[PATCHES] = {{FIELD(0, length), ZERO, 0},
+                                       {FIELD(1, length), ZERO, 0}};
+  apply_patches(file, payload, patch);
+  uint64_t inside = fuzz_get64(file, AT(2, offset)) + 8, end = payload;
+  for (int side = 0; side < 2; side++) memcpy(file + AT(side, offset), &inside, sizeof inside);
+  OK(open_bytes(file, payload));
+  file = make_bytes(&payload);
+  apply_patches(file, payload, patch);
+  end -= end % 8;
+  for (int side = 0; side < 2; side++) memcpy(file + AT(side, offset), &end, sizeof end);
+  OK(open_bytes(file, payload));
+}
+
+/* The third column of the directory belongs to the group of the first and has the name of the second. */
+static void test_shard_name_of_a_column_between_two_of_a_group_is_compared(void **state) {
+  (void)state;
+  size_t payload;
+  uint8_t *file = make_bytes(&payload), kept[ENTRY];
+  memcpy(kept, file + NAME(1), ENTRY);
+  memcpy(file + NAME(1), file + NAME(2), ENTRY);
+  memcpy(file + NAME(2), kept, ENTRY);
+  memcpy(file + NAME(2), "label\0", 7);
+  assert_int_equal(open_bytes(file, payload), ERR_WORK);
+  assert_says("column 'label' appears twice");
+}
+
+/* A file whose first bytes are its header of format 1, with a changed field. */
+static Err open_header1(const Patch *patch) {
+  enum { TOKENS = 6, PAIRS = 2 };
+  static uint8_t file[512];
+  ShardHeader1 h = {.magic = SHARD_MAGIC, .version = 1, .id_bytes = 2, .pairs = PAIRS};
+  h.tokens = TOKENS;
+  h.index = sizeof h + 16;
+  h.payload = h.index + PAIRS * 8;
+  h.vocab = 9;
+  h.block = (uint32_t)CHECKED_BLOCK;
+  memset(file, 0, sizeof file);
+  memcpy(file, &h, sizeof h);
+  for (size_t i = 0; i < PATCHES && patch[i].bytes; i++)
+    memcpy(file + patch[i].offset, &patch[i].value, patch[i].bytes);
+  size_t size = fuzz_seal(file, (size_t)h.payload);
+  Shard s;
+  Err err = shard_open(&s, fuzz_file(file, size));
+  if (!err && !s.column[1].is_required) err = err_set(ERR_WORK, "a column is optional");
+  shard_close(&s);
+  return err;
+}
+
+#define HEADER1(field)           offsetof(ShardHeader1, field), sizeof(((ShardHeader1 *)0)->field), ZERO
+#define MOST32                   ((uint64_t)UINT32_MAX)
+#define INDEX1(tokens, id_bytes) ((128 + (tokens) * (id_bytes) + 7) / 8 * 8)
+
+static void test_shard_header_of_format_1_has_exact_limits(void **state) {
+  (void)state;
+  static const struct {
+    Patch patch[PATCHES];
+    const char *words;
+  } cases[] = {
+      {{{0}}, NULL},
+      {{{HEADER1(vocab), INT32_MAX}}, NULL},
+      {{{HEADER1(vocab), (uint64_t)INT32_MAX + 1}}, DAMAGED},
+      {{{HEADER1(vocab), 0}}, DAMAGED},
+      {{{HEADER1(id_bytes), 4}, {HEADER1(tokens), 3}}, NULL},
+      {{{HEADER1(id_bytes), 1}, {HEADER1(tokens), 12}}, DAMAGED},
+      {{{HEADER1(id_bytes), 3}, {HEADER1(tokens), 4}}, DAMAGED},
+      {{{HEADER1(block), CHECKED_BLOCK * 2}}, DAMAGED},
+      {{{HEADER1(tokens), 8}}, NULL},
+      {{{HEADER1(tokens), 9}}, DAMAGED},
+      {{{HEADER1(tokens), 4}}, DAMAGED},
+      {{{HEADER1(tokens), MOST32},
+        {HEADER1(index), INDEX1(MOST32, 2)},
+        {HEADER1(payload), INDEX1(MOST32, 2) + 16}},
+       "bytes, but its header requires"},
+      {{{HEADER1(tokens), MOST32 + 1},
+        {HEADER1(index), INDEX1(MOST32 + 1, 2)},
+        {HEADER1(payload), INDEX1(MOST32 + 1, 2) + 16}},
+       DAMAGED},
+      {{{HEADER1(pairs), MOST32}, {HEADER1(payload), 144 + 8 * MOST32}},
+       "bytes, but its header requires"},
+      {{{HEADER1(pairs), MOST32 + 1}, {HEADER1(payload), 144 + 8 * (MOST32 + 1)}}, DAMAGED},
+      {{{HEADER1(pairs), 1}}, DAMAGED},
+      {{{HEADER1(payload), 159}}, DAMAGED},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Err err = open_header1(cases[i].patch);
+    if (!cases[i].words && err) fail_msg("case %zu: %s", i, err_message());
+    if (!cases[i].words) continue;
+    if (!err) fail_msg("case %zu is accepted", i);
+    if (!strstr(err_message(), cases[i].words)) fail_msg("case %zu: %s", i, err_message());
+  }
+}
+
+static void test_shard_file_of_another_kind_is_refused(void **state) {
+  (void)state;
+  static uint8_t junk[sizeof(ShardHeader1)];
+  Shard s;
+  assert_int_equal(shard_open(&s, fuzz_file(junk, sizeof junk)), ERR_WORK);
+  assert_says("is not a shard: wrong first bytes");
+  assert_int_equal(shard_open(&s, fuzz_file(junk, sizeof junk - 1)), ERR_WORK);
+  assert_says("is truncated: 127 bytes are no shard");
+  assert_int_equal(shard_open(&s, at("missing.tok")), ERR_WORK);
+  assert_says("missing.tok");
+}
+
+/* Bytes of the header and the directory are checked when the file is opened. */
+static void test_shard_flipped_byte_of_the_directory_is_refused_by_open(void **state) {
+  (void)state;
+  size_t payload;
+  uint8_t *file = make_bytes(&payload);
+  size_t size = fuzz_seal(file, payload);
+  for (size_t i = 0; i < END; i++) {
+    Shard s;
+    file[i] ^= 0x10;
+    assert_int_equal(shard_open(&s, fuzz_file(file, size)), ERR_WORK);
+    file[i] ^= 0x10;
+  }
+  free(file);
+}
+
+static void test_shard_example_behind_the_last_is_refused(void **state) {
+  (void)state;
+  ShardBuilder b;
+  Shard s;
+  ShardView view;
+  ShardValues values;
+  fill_shard(&b, 100, 40, 1);
+  write_shard(&b, "end.tok");
+  OK(shard_open(&s, at("end.tok")));
+  OK(shard_get(&s, s.side[1], 39, &values));
+  OK(shard_pair(&s, 39, &view));
+  assert_int_equal(shard_get(&s, s.side[1], 40, &values), ERR_WORK);
+  assert_says("example 40 was read");
+  assert_int_equal(shard_pair(&s, 40, &view), ERR_WORK);
+  assert_says("example 40 was read");
+  shard_close(&s);
+}
+
+/* Columns called source and target that do not hold ids are no sentence pairs. */
+static void test_shard_source_of_another_kind_is_no_pair(void **state) {
+  (void)state;
+  static const char *const missing[] = {"source", "target"};
+  for (int side = 0; side < 2; side++) {
+    ShardColumnSpec spec[] = {
+        {.name = "source", .kind = SHARD_IDS, .vocab = 9, .tokenizer_sha256 = sha},
+        {.name = "target", .kind = SHARD_IDS, .vocab = 9, .tokenizer_sha256 = sha}};
+    ShardBuilder b;
+    Shard s;
+    ShardView view;
+    char words[48];
+    int32_t one = 1;
+    spec[side] = (ShardColumnSpec){.name = missing[side], .kind = SHARD_LABEL, .vocab = 9};
+    OK(shard_begin(&b, spec, 2));
+    OK(shard_add(&b, (ShardValues[]){{&one, 1}, {&one, 1}}));
+    write_shard(&b, "kinds.tok");
+    OK(shard_open(&s, at("kinds.tok")));
+    assert_int_equal(shard_pair(&s, 0, &view), ERR_WORK);
+    snprintf(words, sizeof words, "has no column of ids '%s'", missing[side]);
+    assert_says(words);
+    shard_close(&s);
+  }
+}
+
+/* The last entry of the index points to the end of the values, or behind it. */
+static void test_shard_index_entry_points_at_most_to_the_end(void **state) {
+  (void)state;
+  for (uint32_t more = 0; more < 2; more++) {
+    Shard s;
+    ShardView view;
+    ShardValues values;
+    size_t payload;
+    uint8_t *file = make_bytes(&payload);
+    size_t entry = (size_t)fuzz_get64(file, AT(0, index)) + 39 * 8;
+    uint32_t first = 2 * EXAMPLES - 2 + more; /* of 2 ids */
+    memcpy(file + entry, &first, sizeof first);
+    size_t size = fuzz_seal(file, payload);
+    OK(shard_open(&s, fuzz_file(file, size)));
+    Err pair = shard_pair(&s, 39, &view);
+    Err source = shard_get(&s, s.side[0], 39, &values);
+    assert_int_equal(pair, more ? ERR_WORK : ERR_OK);
+    assert_int_equal(source, more ? ERR_WORK : ERR_OK);
+    if (more) {
+      char words[48];
+      snprintf(words, sizeof words, "the index entry at byte %zu points outside", entry);
+      assert_says(words);
+      assert_int_equal(shard_pair(&s, 39, &view), ERR_WORK);
+      assert_says(words);
+    }
+    shard_close(&s);
+    free(file);
+  }
+}
+
+/* Ids of 2 and of 4 bytes must be below the vocabulary, also the first of several. */
+static void test_shard_id_of_the_size_of_the_vocabulary_is_refused(void **state) {
+  (void)state;
+  static const uint32_t vocab[] = {300, 70000};
+  for (int i = 0; i < 2; i++) {
+    for (uint32_t more = 0; more < 2; more++) {
+      ShardColumn c = {.element_bytes = i ? 4 : 2, .vocab = vocab[i]};
+      uint32_t wide[] = {vocab[i] - 1 + more, 1};
+      uint16_t narrow[] = {(uint16_t)wide[0], 1};
+      int32_t ids[2];
+      Shard s = {.file.map.path = "a.tok", .file.map.bytes = (const uint8_t *)wide};
+      if (i == 0) s.file.map.bytes = (const uint8_t *)narrow;
+      ShardValues values = {s.file.map.bytes, 2};
+      assert_int_equal(shard_copy_ids(&s, &c, &values, ids), more ? ERR_WORK : ERR_OK);
+      assert_int_equal(ids[0], wide[0]);
+      assert_int_equal(ids[1], 1);
+      if (more) assert_says(i ? "id 70000 in a vocabulary of 70000" : "id 300 in a vocabulary");
+    }
+  }
+}
+
+static void test_shard_out_of_memory_is_an_error(void **state) {
+  (void)state;
+  size_t payload;
+  uint8_t *file = make_bytes(&payload);
+  size_t size = fuzz_seal(file, payload);
+  for (uint64_t n = 1;; n++) {
+    Shard s;
+    const char *path = fuzz_file(file, size);
+    uint64_t before = mem_count();
+    mem_fail_once(n);
+    Err err = shard_open(&s, path);
+    mem_fail_once(0);
+    shard_close(&s);
+    if (!err) {
+      assert_true(mem_count() - before < n); /* no allocation failed */
+      break;
+    }
+    assert_says("out of memory");
+    assert_true(n < 20);
+  }
+  free(file);
+}
+
 /* Reads every pair; returns true if an error names the file. */
 static bool is_refused(const char *name) {
   Shard s;
@@ -575,6 +955,18 @@ int main(void) {
       cmocka_unit_test(test_shard_overlapping_columns_are_refused),
       cmocka_unit_test(test_shard_wrong_group_is_refused),
       cmocka_unit_test(test_shard_wrong_name_is_refused),
+      cmocka_unit_test(test_shard_fields_have_exact_limits),
+      cmocka_unit_test(test_shard_index_longer_than_the_file_is_refused),
+      cmocka_unit_test(test_shard_empty_column_inside_another_is_accepted),
+      cmocka_unit_test(test_shard_name_of_a_column_between_two_of_a_group_is_compared),
+      cmocka_unit_test(test_shard_header_of_format_1_has_exact_limits),
+      cmocka_unit_test(test_shard_file_of_another_kind_is_refused),
+      cmocka_unit_test(test_shard_flipped_byte_of_the_directory_is_refused_by_open),
+      cmocka_unit_test(test_shard_example_behind_the_last_is_refused),
+      cmocka_unit_test(test_shard_source_of_another_kind_is_no_pair),
+      cmocka_unit_test(test_shard_index_entry_points_at_most_to_the_end),
+      cmocka_unit_test(test_shard_id_of_the_size_of_the_vocabulary_is_refused),
+      cmocka_unit_test(test_shard_out_of_memory_is_an_error),
       cmocka_unit_test(test_shard_every_flipped_byte_is_refused),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

@@ -109,6 +109,52 @@ static void test_ter_counts_edits_and_shifts(void **state) {
   assert_int_equal(edits("dcba", "abcd"), 3);
 }
 
+/* A run of words is shifted at most 50 words far, and has at most 10 words; then it is one edit. */
+static void test_ter_limits_distance_and_length_of_a_shift(void **state) {
+  (void)state;
+  static const struct {
+    size_t from, to, length; /* the run in the reference, and its place in the hypothesis */
+    size_t edits;
+  } cases[] = {{50, 0, 1, 1},  {51, 0, 1, 2},  {0, 50, 1, 1},  {0, 51, 1, 2},
+               {55, 5, 1, 1},  {56, 5, 1, 2},  {5, 55, 1, 1},  {5, 56, 1, 2},
+               {30, 0, 10, 1}, {30, 0, 11, 2}, {0, 30, 10, 1}, {0, 30, 11, 2}};
+  enum { WORDS = 80 };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Ter t = {0};
+    uint32_t ref[WORDS], rest[WORDS], hyp[WORDS];
+    size_t from = cases[i].from, to = cases[i].to, length = cases[i].length, n = 0, count;
+    for (uint32_t k = 0; k < WORDS; k++) {
+      ref[k] = k;
+      if (k < from || k >= from + length) rest[n++] = k;
+    }
+    memcpy(hyp, rest, to * sizeof *hyp);
+    memcpy(hyp + to, ref + from, length * sizeof *hyp);
+    memcpy(hyp + to + length, rest + to, (n - to) * sizeof *hyp);
+    assert_int_equal(ter_edits(&t.space, hyp, WORDS, ref, WORDS, &count), ERR_OK);
+    if (count != cases[i].edits) fail_msg("case %zu: %zu edits", i, count);
+    ter_free(&t);
+  }
+}
+
+/* Words are aligned only near the diagonal, as in sacreBLEU: for a hypothesis of one word and n
+ * reference words at most 25 words before the end, or n / 2 + 25 if n is above 50. */
+static void test_ter_aligns_words_near_the_diagonal(void **state) {
+  (void)state;
+  static const struct {
+    size_t refs, at, edits; /* `at`: the reference word that equals the hypothesis */
+  } cases[] = {{50, 49, 49},    {50, 24, 49},   {50, 23, 50},   {51, 0, 50},
+               {120, 119, 119}, {120, 34, 119}, {120, 33, 120}, {120, 0, 120}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Ter t = {0};
+    uint32_t ref[120], hyp = (uint32_t)cases[i].at;
+    size_t count;
+    for (uint32_t k = 0; k < 120; k++) ref[k] = k;
+    assert_int_equal(ter_edits(&t.space, &hyp, 1, ref, cases[i].refs, &count), ERR_OK);
+    if (count != cases[i].edits) fail_msg("case %zu: %zu edits", i, count);
+    ter_free(&t);
+  }
+}
+
 static double score_of(MetricKind kind, const char *hyp, const char *ref) {
   Metric *metric;
   MetricScore score;
@@ -270,6 +316,8 @@ int main(void) {
       cmocka_unit_test(test_lower_maps_unicode_letters),
       cmocka_unit_test(test_rstrip_removes_unicode_space),
       cmocka_unit_test(test_ter_counts_edits_and_shifts),
+      cmocka_unit_test(test_ter_limits_distance_and_length_of_a_shift),
+      cmocka_unit_test(test_ter_aligns_words_near_the_diagonal),
       cmocka_unit_test(test_error_rates_count_words_and_characters),
       cmocka_unit_test(test_error_rate_of_distant_texts_is_exact),
       cmocka_unit_test(test_error_rate_with_two_references_is_error),

@@ -626,6 +626,14 @@ static void test_order_overlapping_windows_are_refused(void **state) {
   refuse_field(FIELD(1, offset), sizeof(OrderHeader2) + 3 * sizeof(OrderEntry),
                "overlaps another");
   refuse_field(FIELD(0, offset), 64, "overlaps another");
+  /* by the last bytes of the window before it */
+  Lengths l = make_lengths(600, 20, 2);
+  Order o;
+  open_windows(&o, &l, (uint64_t[]){100, 200, 300}, 3);
+  size_t second = (size_t)((const uint8_t *)o.window[1].cell - o.file.map.bytes);
+  order_close(&o);
+  mem_free(l.len);
+  refuse_field(FIELD(1, offset), second - 8, "overlaps another");
 }
 
 static void test_order_nonexistent_pair_is_refused_with_offset(void **state) {
@@ -734,6 +742,7 @@ static void test_order_fields_have_exact_limits(void **state) {
       {2, {{HEADER(pairs), 7}}, "damaged header", 0},
       {2, {{HEADER(windows), 0}}, "damaged header", 0},
       {2, {{HEADER(windows), 3}}, "damaged header", 0},
+      {2, {{HEADER(windows), 0}, {HEADER(pairs), 0}}, "damaged header", 0},
       {2, {{HEADER(payload), CELLS - 1}}, "damaged header", 0},
       {2, {{HEADER(payload), CELLS}}, " bytes, but its header requires", 0},
       {2, {{HEADER(payload), 1 << 30}, {HEADER(windows), ORDER_WINDOWS_MAX}}, "requires", 0},
@@ -795,6 +804,69 @@ static void test_plan_capacity_of_the_longest_sentence_is_enough(void **state) {
   }
 }
 
+/* All blocks with cells are checked when the file is opened, those with pairs before these are used. */
+static void test_order_flipped_byte_is_refused_before_it_is_used(void **state) {
+  (void)state;
+  Lengths l = make_lengths(30000, 1000, 3);
+  Order o;
+  Str whole = {0};
+  open_order(&o, &l);
+  size_t bytes = o.window[0].cells * sizeof(OrderCell);
+  assert_true(bytes > 2 * CHECKED_BLOCK);
+  order_close(&o);
+  mem_free(l.len);
+  OK(place_read_all(at("t.order"), 1 << 22, &whole));
+  for (size_t i = CELLS; i < CELLS + bytes; i += CHECKED_BLOCK / 2) {
+    whole.s[i] = (char)(whole.s[i] ^ 1);
+    assert_int_equal(order_open(&o, fuzz_file((const uint8_t *)whole.s, whole.len)), ERR_WORK);
+    assert_says("checksum");
+    whole.s[i] = (char)(whole.s[i] ^ 1);
+  }
+  OrderPlan plan;
+  uint64_t pairs[4096];
+  uint32_t n;
+  Err err = ERR_OK;
+  size_t last = CELLS + bytes + 4 * (30000 - 1);
+  whole.s[last] = (char)(whole.s[last] ^ 1);
+  OK(order_open(&o, fuzz_file((const uint8_t *)whole.s, whole.len)));
+  OK(order_plan(&plan, &o, 4096));
+  for (uint64_t i = 0; i < plan.batches && !err; i++)
+    err = order_batch(&o, &plan, 1, 0, i, pairs, &n);
+  assert_int_equal(err, ERR_WORK);
+  assert_says("checksum");
+  order_plan_free(&plan);
+  order_close(&o);
+  str_free(&whole);
+}
+
+static void test_order_out_of_memory_is_an_error(void **state) {
+  (void)state;
+  Lengths l = make_lengths(600, 20, 2);
+  Order o;
+  OrderPlan plan;
+  open_windows(&o, &l, (uint64_t[]){100, 200, 300}, 3);
+  order_close(&o);
+  mem_free(l.len);
+  for (uint64_t n = 1;; n++) {
+    uint64_t before = mem_count();
+    mem_fail_once(n);
+    Err err = order_open(&o, at("t.order"));
+    Err planned = err ? ERR_OK : order_plan(&plan, &o, 128);
+    mem_fail_once(0);
+    if (!err && !planned) {
+      assert_true(mem_count() - before < n); /* no allocation failed */
+      break;
+    }
+    assert_says("out of memory");
+    order_close(&o);
+    assert_true(n < 200);
+  }
+  order_plan_free(&plan);
+  order_close(&o);
+  assert_int_equal(order_open(&o, at("missing.order")), ERR_WORK);
+  assert_says("missing.order");
+}
+
 static void test_order_write_refuses_an_empty_window(void **state) {
   (void)state;
   Lengths l = make_lengths(10, 20, 2);
@@ -833,6 +905,8 @@ int main(void) {
       cmocka_unit_test(test_order_nonexistent_pair_is_refused_with_offset),
       cmocka_unit_test(test_order_fields_have_exact_limits),
       cmocka_unit_test(test_plan_capacity_of_the_longest_sentence_is_enough),
+      cmocka_unit_test(test_order_flipped_byte_is_refused_before_it_is_used),
+      cmocka_unit_test(test_order_out_of_memory_is_an_error),
       cmocka_unit_test(test_order_write_refuses_an_empty_window),
   };
   return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

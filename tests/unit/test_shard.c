@@ -865,6 +865,49 @@ static void test_shard_id_of_the_size_of_the_vocabulary_is_refused(void **state)
   }
 }
 
+/* Examples of 16 KB, some of which are in two blocks: the last byte of each is checked before it is
+ * used. */
+static void test_shard_flipped_last_byte_of_an_example_is_refused(void **state) {
+  (void)state;
+  enum { TEXTS = 12 };
+  static int32_t ids[SHARD_LONGEST];
+  ShardColumnSpec spec[] = {
+      {.name = "source", .kind = SHARD_IDS, .vocab = 70000, .tokenizer_sha256 = sha},
+      {.name = "target", .kind = SHARD_IDS, .vocab = 70000, .tokenizer_sha256 = sha}};
+  ShardBuilder b;
+  Str whole = {0};
+  OK(shard_begin(&b, spec, 2));
+  for (int i = 0; i < TEXTS; i++)
+    OK(shard_add(&b, (ShardValues[]){{ids, i % 2 ? SHARD_LONGEST : 1},
+                                     {ids, i % 2 ? 1 : SHARD_LONGEST}}));
+  write_shard(&b, "long.tok");
+  OK(place_read_all(at("long.tok"), 1 << 20, &whole));
+  for (uint64_t i = 0; i < TEXTS; i++) {
+    for (int side = 0; side < 2; side++) {
+      const char *path = fuzz_file((const uint8_t *)whole.s, whole.len);
+      Shard s;
+      ShardValues v;
+      ShardView view;
+      OK(shard_open(&s, path));
+      OK(shard_get(&s, s.side[side], i, &v));
+      size_t last = (size_t)((const uint8_t *)v.at - s.file.map.bytes) + v.count * 4 - 1;
+      shard_close(&s);
+      whole.s[last] = (char)(whole.s[last] ^ 1);
+      path = fuzz_file((const uint8_t *)whole.s, whole.len);
+      if (last < CHECKED_BLOCK) { /* the first block has the directory */
+        assert_int_equal(shard_open(&s, path), ERR_WORK);
+      } else {
+        OK(shard_open(&s, path));
+        assert_int_equal(shard_get(&s, s.side[side], i, &v), ERR_WORK);
+        assert_int_equal(shard_pair(&s, i, &view), ERR_WORK);
+      }
+      shard_close(&s);
+      whole.s[last] = (char)(whole.s[last] ^ 1);
+    }
+  }
+  str_free(&whole);
+}
+
 static void test_shard_out_of_memory_is_an_error(void **state) {
   (void)state;
   size_t payload;
@@ -966,6 +1009,7 @@ int main(void) {
       cmocka_unit_test(test_shard_source_of_another_kind_is_no_pair),
       cmocka_unit_test(test_shard_index_entry_points_at_most_to_the_end),
       cmocka_unit_test(test_shard_id_of_the_size_of_the_vocabulary_is_refused),
+      cmocka_unit_test(test_shard_flipped_last_byte_of_an_example_is_refused),
       cmocka_unit_test(test_shard_out_of_memory_is_an_error),
       cmocka_unit_test(test_shard_every_flipped_byte_is_refused),
   };

@@ -1,5 +1,6 @@
 /* Parts of the metrics compared with values computed by hand: tokenizers, lower case, TER shifts,
  * use of a Metric, and each allocation failing in turn. Depends on metric. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "metric/lines.h"
 #include "metric/metric.h"
 #include "metric/ter.h"
@@ -153,6 +155,144 @@ static void test_ter_aligns_words_near_the_diagonal(void **state) {
     if (count != cases[i].edits) fail_msg("case %zu: %zu edits", i, count);
     ter_free(&t);
   }
+}
+
+/* ---- TER computed plainly: whole matrices, again for each shift ---- */
+
+enum { PLAIN_WORDS = 90, PLAIN_FAR = 1 << 20 };
+
+typedef struct {
+  int cell[PLAIN_WORDS + 1][PLAIN_WORDS + 1];
+  uint32_t hyp[PLAIN_WORDS];
+  const uint32_t *ref;
+  int hyps, refs, align[PLAIN_WORDS];
+  bool hyp_error[PLAIN_WORDS], ref_error[PLAIN_WORDS];
+} PlainTer;
+
+/* Fills the cells of the band: row i has `width` columns on both sides of the diagonal. */
+static int measure_plainly(PlainTer *t, const uint32_t *hyp) {
+  double slope = t->hyps ? (double)t->refs / t->hyps : 1;
+  double width = slope / 2 > 25 ? ceil(slope / 2 + 25) : 25;
+  for (int j = 0; j <= t->refs; j++) t->cell[0][j] = j;
+  for (int i = 1; i <= t->hyps; i++) {
+    double middle = floor(i * slope);
+    for (int j = 0; j <= t->refs; j++) {
+      bool is_far = j < middle - width || (j >= middle + width && i < t->hyps);
+      int least = t->cell[i - 1][j] + 1, left = j ? t->cell[i][j - 1] + 1 : PLAIN_FAR;
+      int diagonal = j ? t->cell[i - 1][j - 1] + (hyp[i - 1] != t->ref[j - 1]) : PLAIN_FAR;
+      if (left < least) least = left;
+      if (diagonal < least) least = diagonal;
+      t->cell[i][j] = is_far ? PLAIN_FAR : least;
+    }
+  }
+  return t->cell[t->hyps][t->refs];
+}
+
+static void trace_plainly(PlainTer *t) {
+  int i = t->hyps, j = t->refs;
+  while (i > 0 || j > 0) {
+    bool differ = i && j && t->hyp[i - 1] != t->ref[j - 1];
+    if (i && j && t->cell[i][j] == t->cell[i - 1][j - 1] + differ) {
+      t->align[--j] = --i;
+      t->hyp_error[i] = t->ref_error[j] = differ;
+    } else if (i && t->cell[i][j] == t->cell[i - 1][j] + 1) {
+      t->hyp_error[--i] = true;
+    } else {
+      t->align[--j] = i - 1;
+      t->ref_error[j] = true;
+    }
+  }
+}
+
+/* Moves n words from h to the position `to` of the words before the move. */
+static void shift_plainly(const PlainTer *t, int h, int n, int to, uint32_t *out) {
+  if (to >= h && to <= h + n) to += n;
+  if (to > t->hyps) to = t->hyps;
+  int count = 0;
+  for (int i = 0; i <= t->hyps; i++) {
+    if (i == to)
+      for (int k = 0; k < n; k++) out[count++] = t->hyp[h + k];
+    if (i < t->hyps && (i < h || i >= h + n)) out[count++] = t->hyp[i];
+  }
+}
+
+/* Returns true if the run of n words at h and r is equal, has an error on both sides, and is not
+ * aligned with itself. */
+static bool is_plain_candidate(const PlainTer *t, int h, int r, int n) {
+  bool hyp_error = false, ref_error = false;
+  for (int k = 0; k < n; k++) {
+    hyp_error |= t->hyp_error[h + k];
+    ref_error |= t->ref_error[r + k];
+  }
+  return hyp_error && ref_error && !(t->align[r] >= h && t->align[r] < h + n);
+}
+
+/* Applies the best shift; returns false if none saves edits. */
+static bool improve_plainly(PlainTer *t, int edits) {
+  uint32_t best[PLAIN_WORDS], moved[PLAIN_WORDS];
+  int rank[4] = {0}, base = edits; /* gain, length, -start, -target */
+  for (int h = 0; h < t->hyps; h++) {
+    for (int r = h > 50 ? h - 50 : 0; r < t->refs && r <= h + 50; r++) {
+      for (int n = 1; n <= 10 && h + n <= t->hyps && r + n <= t->refs; n++) {
+        if (t->hyp[h + n - 1] != t->ref[r + n - 1]) break;
+        if (!is_plain_candidate(t, h, r, n)) continue;
+        for (int k = 0; k <= n; k++) {
+          int to = r + k ? t->align[r + k - 1] + 1 : 0;
+          if (to == h) continue;
+          shift_plainly(t, h, n, to, moved);
+          int own[4] = {base - measure_plainly(t, moved), n, -h, -to}, at = 0;
+          while (at < 4 && own[at] == rank[at]) at++;
+          if (own[0] <= 0 || at == 4 || own[at] < rank[at]) continue;
+          memcpy(rank, own, sizeof rank);
+          memcpy(best, moved, sizeof best);
+        }
+      }
+    }
+  }
+  if (rank[0] > 0) memcpy(t->hyp, best, sizeof best);
+  return rank[0] > 0;
+}
+
+static int count_plainly(PlainTer *t) {
+  for (int shifts = 0;; shifts++) {
+    int edits = measure_plainly(t, t->hyp);
+    memset(t->hyp_error, 0, sizeof t->hyp_error);
+    memset(t->ref_error, 0, sizeof t->ref_error);
+    trace_plainly(t);
+    if (!improve_plainly(t, edits)) return shifts + edits;
+  }
+}
+
+/* Lines of many lengths, one after the other in the same memory. Half of them are few words, so that
+ * runs repeat; the others are a reference whose parts were moved. */
+static void test_ter_random_lines_have_the_edits_of_plain_ter(void **state) {
+  (void)state;
+  static PlainTer t;
+  static const int length[][2] = {{8, 8},  {12, 9}, {1, 60},  {60, 1},  {2, 88}, {3, 85},
+                                  {30, 4}, {4, 30}, {20, 20}, {40, 70}, {70, 40}};
+  Ter ter = {0};
+  Rng rng = {.key = 11};
+  for (int turn = 0; turn < 110; turn++) {
+    uint32_t hyp[PLAIN_WORDS], ref[PLAIN_WORDS];
+    int hyps = length[turn % 11][0], refs = length[turn % 11][1];
+    bool is_long = hyps > 20 || refs > 20;
+    uint32_t words = is_long ? 40 : turn % 2 ? 4 : 9;
+    for (int j = 0; j < refs; j++) ref[j] = (uint32_t)rng_below(&rng, words);
+    for (int i = 0; i < hyps; i++) {
+      int from = (i / 4 * 4 + 4 * (int)rng_below(&rng, 2) + i % 4) % refs;
+      hyp[i] = rng_below(&rng, 8) ? ref[from] : (uint32_t)rng_below(&rng, words);
+    }
+    size_t count;
+    t.ref = ref, t.hyps = hyps, t.refs = refs;
+    memcpy(t.hyp, hyp, sizeof hyp);
+    assert_int_equal(ter_edits(&ter.space, hyp, (size_t)hyps, ref, (size_t)refs, &count),
+                     ERR_OK);
+    int expected = count_plainly(&t);
+    if ((int)count != expected)
+      fail_msg("turn %d, %d and %d words: %zu edits, expected %d", turn, hyps, refs, count,
+               expected);
+  }
+  ter_free(&ter);
 }
 
 static double score_of(MetricKind kind, const char *hyp, const char *ref) {
@@ -318,6 +458,7 @@ int main(void) {
       cmocka_unit_test(test_ter_counts_edits_and_shifts),
       cmocka_unit_test(test_ter_limits_distance_and_length_of_a_shift),
       cmocka_unit_test(test_ter_aligns_words_near_the_diagonal),
+      cmocka_unit_test(test_ter_random_lines_have_the_edits_of_plain_ter),
       cmocka_unit_test(test_error_rates_count_words_and_characters),
       cmocka_unit_test(test_error_rate_of_distant_texts_is_exact),
       cmocka_unit_test(test_error_rate_with_two_references_is_error),

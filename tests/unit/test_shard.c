@@ -678,23 +678,26 @@ static void test_shard_name_of_a_column_between_two_of_a_group_is_compared(void 
   assert_says("column 'label' appears twice");
 }
 
-/* A file whose first bytes are its header of format 1, with a changed field. */
-static Err open_header1(const Patch *patch) {
+/* Makes a file of format 1 with changed fields of its header; returns its size. file: (512) */
+static size_t make_format1(uint8_t *file, const Patch *patch) {
   enum { TOKENS = 6, PAIRS = 2 };
-  static uint8_t file[512];
   ShardHeader1 h = {.magic = SHARD_MAGIC, .version = 1, .id_bytes = 2, .pairs = PAIRS};
   h.tokens = TOKENS;
   h.index = sizeof h + 16;
   h.payload = h.index + PAIRS * 8;
   h.vocab = 9;
   h.block = (uint32_t)CHECKED_BLOCK;
-  memset(file, 0, sizeof file);
+  memset(file, 0, 512);
   memcpy(file, &h, sizeof h);
   for (size_t i = 0; i < PATCHES && patch[i].bytes; i++)
     memcpy(file + patch[i].offset, &patch[i].value, patch[i].bytes);
-  size_t size = fuzz_seal(file, (size_t)h.payload);
+  return fuzz_seal(file, (size_t)h.payload);
+}
+
+static Err open_header1(const Patch *patch) {
+  uint8_t file[512];
   Shard s;
-  Err err = shard_open(&s, fuzz_file(file, size));
+  Err err = shard_open(&s, fuzz_file(file, make_format1(file, patch)));
   if (!err && !s.column[1].is_required) err = err_set(ERR_WORK, "a column is optional");
   shard_close(&s);
   return err;
@@ -756,7 +759,8 @@ static void test_shard_file_of_another_kind_is_refused(void **state) {
   assert_says("missing.tok");
 }
 
-/* Bytes of the header and the directory are checked when the file is opened. */
+/* Bytes of the header and the directory are checked when the file is opened. In format 1 byte 120 is
+ * reserved. */
 static void test_shard_flipped_byte_of_the_directory_is_refused_by_open(void **state) {
   (void)state;
   size_t payload;
@@ -769,6 +773,12 @@ static void test_shard_flipped_byte_of_the_directory_is_refused_by_open(void **s
     file[i] ^= 0x10;
   }
   free(file);
+  uint8_t first[512];
+  Shard s;
+  size = make_format1(first, &(Patch){0});
+  first[120] ^= 0x10;
+  assert_int_equal(shard_open(&s, fuzz_file(first, size)), ERR_WORK);
+  assert_says("checksum");
 }
 
 static void test_shard_example_behind_the_last_is_refused(void **state) {
@@ -908,11 +918,8 @@ static void test_shard_flipped_last_byte_of_an_example_is_refused(void **state) 
   str_free(&whole);
 }
 
-static void test_shard_out_of_memory_is_an_error(void **state) {
-  (void)state;
-  size_t payload;
-  uint8_t *file = make_bytes(&payload);
-  size_t size = fuzz_seal(file, payload);
+/* Each allocation of opening a shard fails in turn. */
+static void walk_open(const uint8_t *file, size_t size) {
   for (uint64_t n = 1;; n++) {
     Shard s;
     const char *path = fuzz_file(file, size);
@@ -923,12 +930,20 @@ static void test_shard_out_of_memory_is_an_error(void **state) {
     shard_close(&s);
     if (!err) {
       assert_true(mem_count() - before < n); /* no allocation failed */
-      break;
+      return;
     }
     assert_says("out of memory");
     assert_true(n < 20);
   }
+}
+
+static void test_shard_out_of_memory_is_an_error(void **state) {
+  (void)state;
+  size_t payload;
+  uint8_t *file = make_bytes(&payload), first[512];
+  walk_open(file, fuzz_seal(file, payload));
   free(file);
+  walk_open(first, make_format1(first, &(Patch){0}));
 }
 
 /* Reads every pair; returns true if an error names the file. */

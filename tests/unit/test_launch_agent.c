@@ -1,6 +1,6 @@
 /* The agent of a machine, in its own process, with the test as the head; and the stubs that
  * connect to the agent.
- * run-tests: own process */
+ * run-tests: own program */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

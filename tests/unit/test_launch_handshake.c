@@ -1,6 +1,7 @@
 /* Secure channels with peers that have the key, that do not, and with attackers on the
  * connection. The test controls the connection and records, changes and replays what is sent.
- * Depends on launch/channel, launch/handshake. */
+ * Depends on launch/channel, launch/handshake.
+ * run-tests: own program */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* Key files: created with mode 0600, never overwritten, refused if other users can read them.
- * Depends on launch/key. */
+ * Depends on launch/key.
+ * run-tests: own program */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 /* Saving in the background, on a full disk, when killed at any time, and when any change of the file
  * system fails; averages of checkpoints; failing allocations.
- * run-tests: own process */
+ * run-tests: own process
+ * run-tests: own program */
 #include <errno.h>
 #include <jansson.h>
 #include <pthread.h>

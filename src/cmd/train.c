@@ -466,9 +466,9 @@ static void warn_of_lost_lines(const TrainSpec *spec, const TrainResult *r) {
 /* The model is complete, but a part of its log or metrics is lost. */
 static Err check_lost_lines(const TrainSpec *spec, const TrainResult *r) {
   Str list = {0};
-  Err err = ERR_OK;
   list_lost_lines(r, &list);
-  if (list.len)
+  Err err = str_check(&list);
+  if (!err && list.len)
     err = err_set(ERR_WORK,
                   "%s: could not be written and are lost: %s; the checkpoints are complete",
                   spec->run, str_text(&list));

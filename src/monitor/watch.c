@@ -134,7 +134,11 @@ static WatchState judge(const Watch *w) {
 Err watch_read(Watch *w) {
   bool is_there = file_is_dir(w->dir);
   if (w->is_open && !is_there) watch_close(w);
-  if (!w->is_open && is_there && runlog_open(&w->log, w->dir) == ERR_OK) w->is_open = true;
+  if (!w->is_open && is_there) {
+    Err err = runlog_open(&w->log, w->dir);
+    if (err && file_is_dir(w->dir)) return err; /* else it was removed meanwhile */
+    w->is_open = !err;
+  }
   w->steps = 0;
   w->ranks = 0;
   w->device[0] = '\0';

@@ -20,6 +20,7 @@ typedef struct {
   bool others;          /* there are checkpoints of other steps */
   uint64_t first, last; /* lowest and highest step of the averaged checkpoints */
   char newest[FILE_PATH_MAX];
+  ErrRecord left_out; /* why the last checkpoint that is left out is not complete */
 } Average;
 
 static Err begin_sum(Average *a, const char *dir) {
@@ -58,10 +59,12 @@ static Err add_checkpoints(Average *a, const char *run, int k, SaveSteps steps) 
     err = file_join(dir, parent, c->name);
     if (!err) err = checkpoint_check(dir, /*model_only=*/true, &whole);
     if (err) break;
-    if (whole)
+    if (whole) {
       err = add_checkpoint(a, dir, c->step);
-    else
-      log_warn("a checkpoint is left out of the average: %s", err_message());
+      continue;
+    }
+    a->left_out = err_take(ERR_WORK);
+    log_warn("a checkpoint is left out of the average: %s", a->left_out.text);
   }
   checkpoint_list_free(&list);
   return err;
@@ -123,8 +126,11 @@ static Err write_model(const Average *a, const char *out) {
 static Err average_into(Average *a, const char *run, int k, SaveSteps steps, const char *out) {
   TRY(check_target(out));
   TRY(add_checkpoints(a, run, k, steps));
+  if (a->count == 0 && *a->left_out.text)
+    return err_set(ERR_WORK, "%s has no complete checkpoint to average: %s", run,
+                   a->left_out.text);
   if (a->count == 0)
-    return err_set(ERR_WORK, "%s has no complete checkpoint to average; train first", run);
+    return err_set(ERR_WORK, "%s has no checkpoint to average; train first", run);
   if (a->count == 1) {
     log_info("average  none: the run has one checkpoint%s, of step %" PRIu64
              "; save more often (--save-every) to average several",

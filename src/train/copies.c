@@ -30,8 +30,7 @@ const char *copies_dir(void) {
 static bool name_directory(const char *run, char dir[FILE_PATH_MAX]) {
   char id[RUN_ID_SIZE], name[RUN_ID_SIZE + 8];
   const char *base = copies_dir();
-  rundir_read_id(run, id);
-  if (!base || !*id) return false;
+  if (rundir_read_id(run, id) || !base || !*id) return false;
   snprintf(name, sizeof name, "run-%s", id);
   return file_join(dir, base, name) == ERR_OK;
 }

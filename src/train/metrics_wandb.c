@@ -232,7 +232,7 @@ static Err note_dir(void *context, const char *name) {
 
 static Err find_dir(WandbSink *s, const char *run_dir) {
   char wandb_dir[FILE_PATH_MAX], id[RUN_ID_SIZE];
-  rundir_read_id(run_dir, id);
+  TRY(rundir_read_id(run_dir, id));
   if (!*id)
     return err_set(ERR_WORK, "cannot read %s/id, from which --wandb takes the id of the run",
                    run_dir);

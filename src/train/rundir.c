@@ -122,21 +122,25 @@ Err rundir_enter(const char *run, bool is_resumed, const char *options,
   return file_exists(path) ? agree_resume(path, options, task_options) : ERR_OK;
 }
 
-void rundir_read_id(const char *run, char id[RUN_ID_SIZE]) {
+#define ID_LIMIT 4096 /* largest size of RUN/id in bytes, of a damaged one too */
+
+Err rundir_read_id(const char *run, char id[RUN_ID_SIZE]) {
   char path[FILE_PATH_MAX];
   Str text = {0};
   id[0] = '\0';
-  if (file_join(path, run, "id") || !file_exists(path)) return;
-  if (!file_read(path, RUN_ID_SIZE, &text) && text.len == RUN_ID_SIZE &&
-      strspn(text.s, "0123456789abcdef") == RUN_ID_SIZE - 1)
+  TRY(file_join(path, run, "id"));
+  if (!file_exists(path)) return ERR_OK;
+  Err err = file_read(path, ID_LIMIT, &text);
+  if (!err && text.len == RUN_ID_SIZE && strspn(text.s, "0123456789abcdef") == RUN_ID_SIZE - 1)
     snprintf(id, RUN_ID_SIZE, "%.*s", RUN_ID_SIZE - 1, text.s);
   str_free(&text);
+  return err;
 }
 
 static Err write_id(const char *run) {
   char path[FILE_PATH_MAX], id[RUN_ID_SIZE + 1];
   unsigned char bytes[RUN_ID_SIZE / 2];
-  rundir_read_id(run, id);
+  TRY(rundir_read_id(run, id));
   if (*id) return ERR_OK;
   TRY(file_join(path, run, "id"));
   if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)

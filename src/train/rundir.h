@@ -29,9 +29,9 @@ NODISCARD Err rundir_commit(const char *run, const char *options, int *lock);
 /* Sets *is_used if another process trains this run, which may not exist. Changes nothing. */
 NODISCARD Err rundir_is_used(const char *run, bool *is_used);
 /* Reads RUN/id: random hexadecimal digits that identify the run in other directories, such as
- * those of in-memory copies. "" if it is missing or unreadable. */
+ * those of in-memory copies. "" if it is missing or damaged; an error if it cannot be read. */
 #define RUN_ID_SIZE 33
-void rundir_read_id(const char *run, char id[RUN_ID_SIZE]);
+NODISCARD Err rundir_read_id(const char *run, char id[RUN_ID_SIZE]);
 /* Fails if RUN is no longer the directory whose lock is held, because it was moved or removed.
  * A file system that cannot be read is not an error. */
 NODISCARD Err rundir_check_place(const char *run, int lock);

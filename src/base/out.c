@@ -48,10 +48,20 @@ static int open_partial(bool *is_busy) {
   return -1;
 }
 
-static void release_partial(void) {
+static void unlock_partial(void) {
   if (partial_lock >= 0) close(partial_lock);
   partial_lock = -1;
+}
+
+static void release_partial(void) {
+  unlock_partial();
   target[0] = '\0';
+}
+
+/* Returns true if the disk is full or fails: then PATH must not be truncated. After another error, such
+ * as in a directory that cannot be written, it is written directly. */
+static bool is_disk_error(int error) {
+  return error == ENOSPC || error == EDQUOT || error == EIO;
 }
 
 /* Sets `target` and `partial` if `path` is a regular file, maybe behind links, or does not exist, and
@@ -70,6 +80,11 @@ static Err choose_partial(const char *path, const char *input) {
     release_partial();
     return err_set(ERR_USAGE, "--output %s: another process is writing %s; pass another file",
                    path, partial);
+  }
+  if (is_short && partial_lock < 0 && is_disk_error(errno)) {
+    Err err = err_errno("cannot create", partial);
+    release_partial();
+    return err;
   }
   if (partial_lock >= 0 && is_at_path(partial_lock, input)) {
     release_partial();
@@ -109,6 +124,7 @@ const char *out_partial(void) {
 void out_give_up(void) {
   fflush(stdout);
   remove_empty_partial();
+  unlock_partial();
 }
 
 Err out_finish(void) {

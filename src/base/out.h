@@ -16,7 +16,7 @@ void out_reserve(void);
 NODISCARD Err out_to(const char *path, const char *input);
 /* Ends the file of out_to: flushes it and gives it its name. Does nothing without out_to. */
 NODISCARD Err out_finish(void);
-/* After an error: removes the unfinished file if it is empty. */
+/* After an error: removes the unfinished file if it is empty, and unlocks it. */
 void out_give_up(void);
 /* Returns the path of the unfinished file; NULL if there is none. */
 const char *out_partial(void);

@@ -26,30 +26,37 @@ static const OptCommand commands[] = {
 
 enum { COMMAND_WORDS = 64 };
 
-static int real_stdout = -1;
+static int real_output[3] = {-1, -1,
+                             -1}; /* descriptors of standard output and error while hidden */
 
-static void take_line(void *context, const char *label, const char *line) {
-  (void)context;
-  (void)label;
-  (void)line;
-}
-
-/* Discards standard output and messages until show_output. */
+/* Discards standard output and error until show_output. */
 static void hide_output(void) {
-  fflush(stdout);
   int null = open("/dev/null", O_WRONLY);
-  real_stdout = dup(STDOUT_FILENO);
-  assert_true(null >= 0 && real_stdout >= 0 && dup2(null, STDOUT_FILENO) >= 0);
+  assert_true(null >= 0);
+  fflush(stdout);
+  for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
+    real_output[fd] = dup(fd);
+    assert_true(real_output[fd] >= 0 && dup2(null, fd) >= 0);
+  }
   close(null);
-  log_divert(take_line, NULL);
 }
 
 static void show_output(void) {
   fflush(stdout);
   clearerr(stdout);
-  assert_true(dup2(real_stdout, STDOUT_FILENO) >= 0);
-  close(real_stdout);
-  log_divert(NULL, NULL);
+  for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
+    if (real_output[fd] < 0) continue;
+    assert_true(dup2(real_output[fd], fd) >= 0);
+    close(real_output[fd]);
+    real_output[fd] = -1;
+  }
+}
+
+/* Teardown of a test: shows what comes after a crash. */
+static int end_walk(void **state) {
+  (void)state;
+  show_output();
+  return 0;
 }
 
 /* Runs a command line whose words are separated by blanks. */

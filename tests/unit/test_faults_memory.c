@@ -186,15 +186,17 @@ static void test_mem_failing_allocation_in_scores_and_reports_is_error(void **st
   WALK_ALL(list);
 }
 
+#define WALK(test) cmocka_unit_test_teardown(test, end_walk)
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_mem_failing_allocation_in_prepare_is_error),
-      cmocka_unit_test(test_mem_failing_allocation_in_inspect_is_error),
-      cmocka_unit_test(test_mem_failing_allocation_in_train_is_error),
-      cmocka_unit_test(test_mem_failing_allocation_hides_no_lost_lines),
-      cmocka_unit_test(test_mem_failing_allocation_in_translate_and_classify_is_error),
-      cmocka_unit_test(test_mem_failing_allocation_in_import_and_export_is_error),
-      cmocka_unit_test(test_mem_failing_allocation_in_scores_and_reports_is_error),
+      WALK(test_mem_failing_allocation_in_prepare_is_error),
+      WALK(test_mem_failing_allocation_in_inspect_is_error),
+      WALK(test_mem_failing_allocation_in_train_is_error),
+      WALK(test_mem_failing_allocation_hides_no_lost_lines),
+      WALK(test_mem_failing_allocation_in_translate_and_classify_is_error),
+      WALK(test_mem_failing_allocation_in_import_and_export_is_error),
+      WALK(test_mem_failing_allocation_in_scores_and_reports_is_error),
   };
   return cmocka_run_group_tests(tests, make_runs, leave_scratch);
 }

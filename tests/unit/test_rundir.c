@@ -201,11 +201,11 @@ static void test_rundir_id_that_is_damaged_is_none(void **state) {
   };
   char id[RUN_ID_SIZE];
   OK(file_mkdirs(at("id")));
-  rundir_read_id(at("id"), id);
+  OK(rundir_read_id(at("id"), id));
   assert_string_equal(id, "");
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     write_text("id/id", rows[i].text);
-    rundir_read_id(at("id"), id);
+    OK(rundir_read_id(at("id"), id));
     if (strcmp(id, rows[i].is_id ? digits : "") != 0) fail_msg("row %zu: %s", i, id);
   }
 }
@@ -213,7 +213,7 @@ static void test_rundir_id_that_is_damaged_is_none(void **state) {
 static void commit_and_read_id(const char *run, int *lock, char id[RUN_ID_SIZE]) {
   OK(rundir_commit(run, "seed = 1\n", lock));
   assert_true(*lock >= 0);
-  rundir_read_id(run, id);
+  OK(rundir_read_id(run, id));
   assert_int_equal(strlen(id), RUN_ID_SIZE - 1);
 }
 

@@ -1,9 +1,11 @@
-/* The table of commands, and the only place that exits. Depends on cmd. */
+/* The table of commands, and the only place that exits. Depends on cmd, base. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/out.h"
 #include "cmd/bench.h"
 #include "cmd/cmd.h"
@@ -329,6 +331,7 @@ static Err dispatch_command(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   out_reserve();
+  mem_fail_after(fault_number("memory", 0));
   /* A write to a closed pipe fails, so that the command can clean up. Progress on standard error
    * that nobody reads ends nothing. */
   signal(SIGPIPE, SIG_IGN);

@@ -22,6 +22,7 @@ typedef struct {
   ErrRecord error;
   int status;
   bool has_begun; /* the host has started the command */
+  bool has_lost;  /* a line could not be printed, as memory is short */
   pthread_t thread;
   bool has_thread;
 } Remote;
@@ -30,7 +31,7 @@ static pthread_mutex_t printing = PTHREAD_MUTEX_INITIALIZER;
 
 /* Prints a line with a single write, so that lines of several hosts do not mix. */
 static void print_line(void *argument, int stream, const char *line) {
-  const Remote *r = argument;
+  Remote *r = argument;
   Str text = {0};
   char shown[8192];
   do {
@@ -38,6 +39,7 @@ static void print_line(void *argument, int stream, const char *line) {
     str_addf(&text, "%s: %s\n", r->host->name, shown);
     line += n;
   } while (*line);
+  if (str_check(&text)) r->has_lost = true;
   pthread_mutex_lock(&printing);
   FILE *to = stream == 1 ? stdout : stderr;
   fputs(str_text(&text), to);
@@ -63,6 +65,8 @@ static void *run_remote(void *argument) {
   if (!r->err) r->err = session_run(&s, &end);
   if (!r->err && end.is_timed_out) r->err = cluster_explain_timeout(r->spec, r->host, &end);
   if (!r->err) r->err = cluster_check_begin(r->host, &end);
+  if (!r->err && r->has_lost)
+    r->err = err_set(ERR_WORK, "out of memory: lines of the command's output are lost");
   r->status = end.status;
   r->has_begun = end.has_begun;
   if (r->err) r->error = err_take(r->err);

@@ -7,7 +7,7 @@
 
 #define NO_AVERAGE "--average-checkpoints 0 "
 
-enum { DENSE = 16, STRIDE = 23 };
+enum { DENSE = 16, STRIDE = 17 };
 
 /* A command line; `output`, if not NULL, is removed before each run, and must not exist after an error,
  * except a run. `least`: smallest number of allocations that it must make. */

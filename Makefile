@@ -26,7 +26,7 @@ CWARN    += $(if $(is_clang),-Wno-pass-failed)
 OPTIMISE += $(if $(is_clang),-gdwarf-4)
 
 .DELETE_ON_ERROR:
-.PHONY: all demo check coverage test test-slow test-fault asan fuzz mutate tsan clang cross other-debian format check-format lint install uninstall clean help deps test-deps
+.PHONY: all demo check coverage test test-cluster test-slow test-fault asan fuzz mutate tsan clang cross other-debian format check-format lint install uninstall clean help deps test-deps
 all: $(BUILD)/trireme $(BUILD)/trireme.1 $(BUILD)/trireme.bash plugins
 
 # Libraries and compilers of this machine, found by scripts/probe.
@@ -239,6 +239,11 @@ check:
 	@$(MAKE) --no-print-directory -j$(jobs) $$(BUILD=$(BUILD) scripts/run-tests --programs --check)
 	@BUILD=$(BUILD) scripts/run-tests --check
 
+# The tests on simulated hosts: machines made of namespaces. Root only.
+test-cluster: test-deps
+	@$(MAKE) --no-print-directory -j$(jobs) HAVE_CUDA= all
+	@BUILD=$(BUILD) scripts/run-tests --cluster
+
 # The tests that take more than 20 s each; TESTS selects some of them.
 test-slow: test-deps
 	@$(MAKE) --no-print-directory -j$(jobs) all test-programs
@@ -366,7 +371,8 @@ help:
 	@echo 'make demo          install what it needs, build, show a run from text to translations'
 	@echo 'make deps          install the compilers and every library that the program can use'
 	@echo 'make check         most unit tests and some command-line tests, in less than a minute'
-	@echo 'make test          install what is missing, build, run every test that takes less than 20 s'
+	@echo 'make test          install what is missing, build, run the unit and command-line tests'
+	@echo 'make test-cluster  the tests on simulated hosts; root only'
 	@echo 'make test-slow     the tests that take longer (TESTS=WORD: some of them)'
 	@echo 'make coverage      lines and branches that the tests run, per folder'
 	@echo 'make other-debian  build and test with the compilers of Debian RELEASE (trixie); root only'

@@ -40,6 +40,7 @@ latest_step() {
   run ! grep -q 'resume' "$T/run/config"
 }
 
+# bats test_tags=slow
 @test "a run killed at any file operation up to its first checkpoint is continued to the same bits" {
   train 1 "$T/whole" --steps 3 --save-every 2
   for n in $(seq "$(fewer 60 12)"); do

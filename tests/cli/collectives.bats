@@ -6,6 +6,7 @@ bats_require_minimum_version 1.5.0  # needed for `run -1` and `run !`
 load ../ranks/transport
 MODEL+=(--batch-tokens 64)
 
+# bats test_tags=slow
 @test "GPU to GPU and through the host: the same sums, sharded or not, in fp32 and bf16, in small buckets and one" {
   need_mpi
   for n in $(fewer '2 3' 2); do

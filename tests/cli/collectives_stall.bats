@@ -17,6 +17,7 @@ load ../ranks/transport
   done
 }
 
+# bats test_tags=slow
 @test "a transport that fails or delivers nothing ends the run with one line" {
   need_mpi
   FAKE_COMM_FAIL=20 run say 2 "$T/fail" --steps 200
@@ -27,6 +28,7 @@ load ../ranks/transport
   one_error "every rank has been waiting for the others for [2-9][0-9] s; rank . last reported: step [0-9]*, micro-batch"
 }
 
+# bats test_tags=slow
 @test "an all-gather of the weights that fails or stalls is reported, and no healthy rank is blamed" {
   need_mpi
   # The transport stalls in the first step, before a step has been timed; in the third; in the

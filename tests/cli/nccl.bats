@@ -114,6 +114,7 @@ setup() {
   say 2 "$T/reserved" --steps 4 --resume --nccl-ctas 0 --reserve-sms no
 }
 
+# bats test_tags=slow
 @test "--tune measures buckets and CTAs, keeps the choice for the resumed run, and the weights do not depend on it" {
   need_mpi
   for way in "" "--shard-optimizer" "--allreduce-dtype bf16"; do

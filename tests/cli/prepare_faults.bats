@@ -493,6 +493,7 @@ kill_everywhere() {
   [ "$kills" -gt 15 ]
 }
 
+# bats test_tags=slow
 @test "kill -9 at any moment with a given tokenizer and --dedup, and --resume the same bytes" {
   kill_everywhere given none --tokenizer "$T/reference/tokenizer.model" --dedup --max-words 8
   [ "$kills" -gt 30 ]

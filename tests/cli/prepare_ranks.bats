@@ -251,6 +251,7 @@ says() {
   diff -r one out
 }
 
+# bats test_tags=slow
 @test "kill -9 of either rank before any of its file operations, and --resume the same bytes" {
   need_mpi
   head -n 700 a > few.a

@@ -82,6 +82,7 @@ reference() {
   done
 }
 
+# bats test_tags=slow
 @test "kill -9 before any file operation leaves no data set, and --resume the same bytes" {
   for task in classify mlm; do
     kills=0

@@ -170,6 +170,7 @@ stop_at() {
   fi
 }
 
+# bats test_tags=slow
 @test "stopped by any signal, on 1, 2 and 3 ranks in turn, the bits are those of a run never stopped" {
   need_mpi
   make_note

@@ -55,6 +55,7 @@ setup() {
   perl -e 'exit !($ARGV[0] < 6)' "$(figures loss "$T/run" | tail -n 1)"
 }
 
+# bats test_tags=slow
 @test "a run killed fifty times at random resumes each time, and ends with the bits of a run never killed" {
   RANDOM=7
   options=(--save-every 1 --keep-checkpoints 2 --micro-batches 1)

@@ -69,6 +69,7 @@ wrong() {
   wrong bucket "runs 'gradients' (gradient sum, 256 kB), rank 1 on h. runs 'gradients' (gradient sum, 512 kB)"
 }
 
+# bats test_tags=slow
 @test "every rank waiting for the others is reported as a deadlock, with what each waits for" {
   need_mpi
   wrong deadlock "deadlock: every rank has been waiting for the others for [2-9][0-9] s; .*; rank 0 in 'losses' (sum, 8 B), rank 1 at the test" 3

@@ -169,6 +169,7 @@ has_no_process() { [ -z "$(processes_on "$1")" ]; }
   host_checks_ok h3 ports
 }
 
+# bats test_tags=slow
 @test "doctor finds a missing directory" {
   on h3 mount -t tmpfs none "$PWD/shared"
   mkdir shared/deep

@@ -100,6 +100,7 @@ end_run() {
   for host in h1 h2 h3; do on $host /usr/sbin/sshd -f /run/sshd_config; done
 }
 
+# bats test_tags=slow
 @test "4 hosts, 3 after a power failure, 4 when it is back" {
   local pid=()
   steps=1000000  # so many steps that only the test ends the run

@@ -94,6 +94,7 @@ stranger() {
   until_true is_empty h3
 }
 
+# bats test_tags=slow
 @test "a host joins while the others train, is lost without a word, and the others go on" {
   meet h1 --nnodes 2:3 -- --steps 1000000 --save-every 10
   meet h2 --nnodes 2:3 -- --steps 1000000 --save-every 10

@@ -26,6 +26,7 @@ field() { perl -MJSON::PP -e 'my $v = decode_json(do { local (@ARGV, $/) = "r.js
 # A gradient of 1.9 MB needs 3.8 s at 4 Mbit/s. The computation of 48 tokens takes milliseconds, so the link limits the run also
 # where other programs make computation a hundred times slower. A larger model makes computation and transfer longer alike, so the test
 # changes tokens and rate.
+# bats test_tags=slow
 @test "a report finds that a slow link limited the run, and compares the bytes with the ring formula" {
   slow_link h2 4mbit
   on h1 "$TRIREME" launch --hosts h1:1,h2:1 --ssh-key "$LAB/key" --ssh-port $SSH_PORT -- train --data "$SET" --run "$T/run" "${MODEL[@]}" \

@@ -202,7 +202,7 @@ UNUSED static void receive(Fixture *f, int i) {
       snprintf(f->aside[i], sizeof f->aside[i], "%s", protocol_text(body, "text"));
       json_decref(body);
     } else {
-      assert_in_range(f->received[i], 0, INBOX - 1);
+      assert_between(f->received[i], 0, INBOX - 1);
       f->inbox[i][f->received[i]++] = (Message){frame.type, body};
     }
   }

@@ -21,6 +21,16 @@ UNUSED static void assert_ok(Err err, const char *what) {
   if (err) fail_msg("%s: %s", what, err_message());
 }
 
+/* cmocka 1 and 2 have other names for this. */
+#define assert_between(value, low, high) \
+  check_between((uint64_t)(value), (uint64_t)(low), (uint64_t)(high), #value, __LINE__)
+UNUSED static void check_between(uint64_t value, uint64_t low, uint64_t high, const char *what,
+                                 int line) {
+  if (value < low || value > high)
+    fail_msg("line %d: %s is %llu, not from %llu to %llu", line, what,
+             (unsigned long long)value, (unsigned long long)low, (unsigned long long)high);
+}
+
 UNUSED static void assert_says(const char *words) {
   if (!strstr(err_message(), words)) fail_msg("\"%s\" lacks \"%s\"", err_message(), words);
 }

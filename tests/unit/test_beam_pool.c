@@ -220,7 +220,7 @@ static void test_beam_pool_first_error_ends_run(void **state) {
     assert_says("fake search: batch 4 failed");
     int begun = 0;
     for (int i = 0; i < BATCHES; i++) begun += job.searched[i];
-    assert_in_range(begun, 5, streams == 1 ? 5 : BATCHES);
+    assert_true(begun >= 5 && begun <= (streams == 1 ? 5 : BATCHES));
     search_all(pool, &together, streams, &job); /* The pool is usable after an error. */
     assert_memory_equal(&together, &alone, sizeof alone);
     beam_pool_free(pool);

@@ -114,13 +114,13 @@ static const char *read_variable(Reader *r, Str *list, const char **data) {
   uint32_t shape[2], count = 1;
   const char *name = read_text(r);
   int dimensions = (int)read_number(r, 1);
-  assert_in_range(dimensions, 0, 2);
+  assert_between(dimensions, 0, 2);
   for (int i = 0; i < dimensions; i++) {
     shape[i] = read_number(r, 4);
     count *= shape[i];
   }
   uint32_t type = read_number(r, 1);
-  assert_in_range(type, 0, 2);
+  assert_between(type, 0, 2);
   assert_int_equal(read_number(r, 4), count * size[type]);
   str_addf(list, "%s\t%u\t", name, type);
   for (int i = 0; i < dimensions; i++) str_addf(list, i ? " %u" : "%u", shape[i]);

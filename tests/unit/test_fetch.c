@@ -55,7 +55,7 @@ static void start(const char *flags) {
   fclose(in);
 }
 
-static void stop(void) {
+static void stop_server(void) {
   if (server <= 0) return;
   kill(server, SIGTERM);
   waitpid(server, NULL, 0);
@@ -140,7 +140,7 @@ static int begin(void **state) {
 
 static int end(void **state) {
   (void)state;
-  stop();
+  stop_server();
   return file_remove_all(root) == ERR_OK ? 0 : -1;
 }
 
@@ -649,7 +649,7 @@ static void test_fetch_closed_port_is_unreachable(void **state) {
   FetchReport report;
   start("");
   FetchJob job = job_for("data", &report);
-  stop();
+  stop_server();
   assert_int_equal(fetch_file(&job), ERR_WORK);
   assert_true(report.unreachable);
   assert_int_equal(report.requests, 3);

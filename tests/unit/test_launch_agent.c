@@ -146,7 +146,7 @@ static void test_agent_reports_the_end_of_a_process_whose_orphan_prints_without_
   a.process[a.processes++] = p;
   OK(agent_note_end(&a, 77, 0));
   assert_int_equal(a.processes, 0);
-  assert_in_range(channel_unsent(a.head), 1, 4 << 20);
+  assert_between(channel_unsent(a.head), 1, 4 << 20);
   mem_free(a.process);
   channel_close(a.head);
   close(ends[0]);

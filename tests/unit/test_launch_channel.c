@@ -233,7 +233,7 @@ static void test_channel_queue_is_bounded_when_the_peer_does_not_read(void **sta
   assert_int_equal(sent, 63); /* 64 payloads of 1 MB with their headers would exceed 64 MB */
   assert_says("host b does not read: 66060603 bytes wait to be sent, the limit is 67108864");
   OK(channel_advance(c)); /* a full queue is not an error of the channel */
-  assert_in_range(channel_unsent(c), 1, CHANNEL_QUEUE_MAX);
+  assert_between(channel_unsent(c), 1, CHANNEL_QUEUE_MAX);
   OK(channel_send(c, 1, "small", 5));
   close(peer);
   channel_close(c);
@@ -354,7 +354,7 @@ static void test_channel_silent_peer_is_an_error_after_the_limit(void **state) {
   int peer;
   Channel *c = open_with_peer(&peer);
   channel_set_heartbeat(c, 0.01, 0.1);
-  assert_in_range(channel_wait_ms(c), 0, 11);
+  assert_between(channel_wait_ms(c), 0, 11);
   Frame f;
   assert_int_equal(await_frame(c, &f), ERR_WORK);
   assert_says("host b: no message for 0 s (its process is stopped");
@@ -424,7 +424,7 @@ static void test_channel_with_unsent_bytes_waits_for_no_heartbeat(void **state) 
   for (int i = 0; i < 32; i++) OK(channel_send(c, 1, bytes, sizeof bytes));
   OK(channel_advance(c));
   assert_true(channel_unsent(c) > 0);
-  assert_in_range(channel_wait_ms(c), 1, 60000);
+  assert_between(channel_wait_ms(c), 1, 60000);
   close(peer);
   channel_close(c);
 }

@@ -33,7 +33,7 @@ static void assert_server_refuses(const char *why) {
   assert_int_equal(err, ERR_WORK);
   assert_says(why);
   assert_false(channel_is_proven(server.channel));
-  assert_in_range(server.sent.len, 0, HELLO);
+  assert_between(server.sent.len, 0, HELLO);
 }
 
 static void test_secure_same_key_frames_arrive_both_ways(void **state) {
@@ -236,7 +236,7 @@ static void test_secure_gigabyte_takes_no_memory(void **state) {
   channel_close(server.channel); /* the owner closes a failed channel */
   assert_int_equal(err, ERR_WORK);
   assert_says("did not prove");
-  assert_in_range(mem_count() - before, 0, 4);
+  assert_between(mem_count() - before, 0, 4);
   assert_true(taken <= 4 * sizeof chunk);
   assert_int_equal(write(server.wire, chunk, 1), -1);
   assert_int_equal(errno, EPIPE);
@@ -270,7 +270,7 @@ static void test_secure_handshake_is_limited_to_5_seconds(void **state) {
   OK(channel_open_secure(&c, fds[0], &key, HANDSHAKE_SERVER, "the client"));
   /* A long heartbeat limit, so that not the heartbeat ends the connection. */
   channel_set_heartbeat(c, 100, 100);
-  assert_in_range(channel_wait_ms(c), 0, 5000);
+  assert_between(channel_wait_ms(c), 0, 5000);
   channel_close(c);
   close(fds[1]);
 }

@@ -10,8 +10,9 @@
 #include "base/progress.h"
 #include "support.h"
 
-static const uint8_t token[LINK_TOKEN] = "0123456789abcdef";
-static const uint8_t wrong[LINK_TOKEN] = "0123456789abcdeF";
+/* A byte longer than a token, for the NUL. */
+static const uint8_t token[LINK_TOKEN + 1] = "0123456789abcdef";
+static const uint8_t wrong[LINK_TOKEN + 1] = "0123456789abcdeF";
 
 static LinkServer *listen_one(uint16_t wanted, uint16_t *port) {
   LinkServer *server;
@@ -114,7 +115,7 @@ static void test_link_unknown_request_ends_the_connection(void **state) {
   char byte;
   LinkServer *server = listen_one(0, &port);
   int fd = connect_to(port);
-  assert_int_equal(write(fd, token, sizeof token), sizeof token);
+  assert_int_equal(write(fd, token, LINK_TOKEN), LINK_TOKEN);
   assert_int_equal(write(fd, "?", 1), 1);
   assert_int_equal(read(fd, &byte, 1), 0);
   close(fd);

@@ -22,7 +22,7 @@ static void test_policy_outcome_other_than_a_failure_decides_at_once(void **stat
 static int count_restarts(int max_restarts, Outcome outcome) {
   Policy p = {.max_restarts = max_restarts};
   int restarts = 0;
-  while (policy_judge(&p, outcome) == POLICY_RESTART) assert_in_range(++restarts, 1, 9);
+  while (policy_judge(&p, outcome) == POLICY_RESTART) assert_between(++restarts, 1, 9);
   return restarts;
 }
 

@@ -31,7 +31,7 @@ static int list_events(char name[8][256]) {
   assert_true(n >= 0);
   for (int i = 0; i < n; i++) {
     if (str_starts(entry[i]->d_name, "events.out.tfevents.")) {
-      assert_in_range(kept, 0, 7);
+      assert_between(kept, 0, 7);
       snprintf(name[kept++], 256, "%s", entry[i]->d_name);
     }
     free(entry[i]);
@@ -65,7 +65,7 @@ static Err note_event(void *context, const TfEvent *e) {
 static void assert_events(int i, const char *want) {
   char name[8][256];
   Str text = {0};
-  assert_in_range(i, 0, list_events(name) - 1);
+  assert_between(i, 0, list_events(name) - 1);
   OK(tfevents_read(at(name[i]), note_event, &text));
   assert_true(str_starts(str_text(&text), "0\n"));
   assert_string_equal(str_text(&text) + 2, want);

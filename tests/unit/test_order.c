@@ -512,7 +512,8 @@ static void test_order_format_1_gives_the_same_batches(void **state) {
   OrderPlan plan_one, plan_two;
   open_order(&two, &l);
   const OrderWindow *w = &two.window[0];
-  OrderHeader1 h = {.magic = ORDER_MAGIC, .version = 1, .primary = (uint32_t)w->primary};
+  OrderHeader1 h = {.version = 1, .primary = (uint32_t)w->primary};
+  memcpy(h.magic, ORDER_MAGIC, sizeof h.magic);
   h.pairs = w->pairs;
   h.cells = w->cells;
   h.payload = sizeof h + w->cells * sizeof *w->cell + w->pairs * sizeof *w->pair;
@@ -680,7 +681,8 @@ static Err open_patched(uint32_t format, const Patch *patch, size_t cut) {
   memcpy(file, whole.s, whole.len);
   str_free(&whole);
   if (format == 1) {
-    OrderHeader1 h = {.magic = ORDER_MAGIC, .version = 1, .pairs = FEW, .cells = 3};
+    OrderHeader1 h = {.version = 1, .pairs = FEW, .cells = 3};
+    memcpy(h.magic, ORDER_MAGIC, sizeof h.magic);
     h.payload = payload - sizeof(OrderEntry);
     memmove(file + sizeof h, file + CELLS, payload - CELLS);
     memcpy(file, &h, sizeof h);

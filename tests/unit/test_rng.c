@@ -169,7 +169,7 @@ static void test_mix_multi_bit_flips_change_half_the_bits(void **state) {
       for (int bit = 0; bit < 64; bit++) turned[bit] += (uint32_t)(change >> bit & 1);
     }
     /* 6 standard deviations of TRIALS fair coins are 190. */
-    for (int bit = 0; bit < 64; bit++) assert_in_range(turned[bit], 1810, 2190);
+    for (int bit = 0; bit < 64; bit++) assert_between(turned[bit], 1810, 2190);
   }
 }
 

@@ -97,7 +97,8 @@ static void test_shard_format_1_reads_the_same_pairs(void **state) {
   Shard s;
   fill_shard(&b, 500, 300, 7);
   const ShardGroup *g = &b.group[0];
-  ShardHeader1 h = {.magic = SHARD_MAGIC, .version = 1, .id_bytes = 2, .pairs = 300};
+  ShardHeader1 h = {.version = 1, .id_bytes = 2, .pairs = 300};
+  memcpy(h.magic, SHARD_MAGIC, sizeof h.magic);
   h.tokens = g->values.len / 2;
   h.index = (sizeof h + g->values.len + 7) & ~(uint64_t)7;
   h.payload = h.index + g->index.len;
@@ -681,7 +682,8 @@ static void test_shard_name_of_a_column_between_two_of_a_group_is_compared(void 
 /* Makes a file of format 1 with changed fields of its header; returns its size. file: (512) */
 static size_t make_format1(uint8_t *file, const Patch *patch) {
   enum { TOKENS = 6, PAIRS = 2 };
-  ShardHeader1 h = {.magic = SHARD_MAGIC, .version = 1, .id_bytes = 2, .pairs = PAIRS};
+  ShardHeader1 h = {.version = 1, .id_bytes = 2, .pairs = PAIRS};
+  memcpy(h.magic, SHARD_MAGIC, sizeof h.magic);
   h.tokens = TOKENS;
   h.index = sizeof h + 16;
   h.payload = h.index + PAIRS * 8;

@@ -156,8 +156,8 @@ static void test_split_takes_the_share_of_every_stratum(void **state) {
   OK(mem_alloc(&part, ROWS, 1));
   split_rows(stratum, part, 0.1, 1);
   for (size_t i = 0; i < ROWS; i++) taken[stratum[i]] += part[i] == SPLIT_VALID;
-  assert_in_range(taken[0], 699, 701);
-  assert_in_range(taken[1], 299, 301);
+  assert_between(taken[0], 699, 701);
+  assert_between(taken[1], 299, 301);
   assert_int_equal(taken[0] + taken[1], 1000);
   assert_int_equal(taken[2], 0); /* its only row stays in training */
   mem_free(stratum);
@@ -371,7 +371,7 @@ static void test_set_of_texts_has_many_shards_and_passes_verify(void **state) {
   OK(dataset_open_texts(&d, at("set")));
   assert_true(d.meta.split[SPLIT_TRAIN].shards > 3);
   assert_int_equal(d.meta.split[SPLIT_TRAIN].pairs + d.meta.split[SPLIT_VALID].pairs, 3000);
-  assert_in_range(d.meta.split[SPLIT_VALID].pairs, 299, 301);
+  assert_between(d.meta.split[SPLIT_VALID].pairs, 299, 301);
   OK(dataset_verify(&d));
   dataset_close(&d);
 }

@@ -175,7 +175,7 @@ typedef struct {
 
 static Err note_end(void *context, const WandbRecord *r) {
   Ends *e = context;
-  assert_in_range(e->count, 0, 15);
+  assert_between(e->count, 0, 15);
   assert_int_equal(r->offset, e->count ? e->end[e->count - 1] : 7);
   e->end[e->count++] = r->end;
   return ERR_OK;

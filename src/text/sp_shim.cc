@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 extern "C" {
@@ -18,6 +19,22 @@ namespace sp = sentencepiece;
 struct SpModel {
   sp::SentencePieceProcessor processor;
 };
+
+// sp::util::Status, since SentencePiece 0.2.2 absl::Status
+using Status = decltype(std::declval<const sp::SentenceIterator &>().status());
+
+// A list as Decode takes it: since SentencePiece 0.2.2, which includes Abseil's header, a span.
+#ifdef ABSL_TYPES_SPAN_H_
+template <class T>
+static absl::Span<const T> as_list(const std::vector<T> &list) {
+  return absl::MakeConstSpan(list);
+}
+#else
+template <class T>
+static const std::vector<T> &as_list(const std::vector<T> &list) {
+  return list;
+}
+#endif
 
 static Err report_failure(const char *what, const std::string &why) {
   return err_set(ERR_WORK, "%s: %s", what, why.c_str());
@@ -74,7 +91,7 @@ Err sp_encode_pieces(const SpModel *model, const char *text, size_t len,
 Err sp_decode_pieces(const SpModel *model, const char *const *piece, size_t n, Str *text) try {
   std::vector<std::string> in(piece, piece + n);
   std::string out;
-  auto status = model->processor.Decode(in, &out);
+  auto status = model->processor.Decode(as_list(in), &out);
   if (!status.ok()) return report_failure("SentencePiece cannot decode", status.ToString());
   str_addn(text, out.data(), out.size());
   return str_check(text);
@@ -89,7 +106,7 @@ const char *sp_piece(const SpModel *model, int32_t id) {
 Err sp_decode(const SpModel *model, const int32_t *ids, size_t n, Str *text) try {
   std::vector<int> in(ids, ids + n);
   std::string out;
-  auto status = model->processor.Decode(in, &out);
+  auto status = model->processor.Decode(as_list(in), &out);
   if (!status.ok()) return report_failure("SentencePiece cannot decode", status.ToString());
   str_addn(text, out.data(), out.size());
   return str_check(text);
@@ -116,8 +133,8 @@ class Lines : public sp::SentenceIterator {
   const std::string &value() const override {
     return value_;
   }
-  sp::util::Status status() const override {
-    return sp::util::Status();
+  Status status() const override {
+    return Status();
   }
 
  private:
